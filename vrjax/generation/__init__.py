@@ -1,0 +1,1 @@
+"""Prompts, and the engine that answers them."""

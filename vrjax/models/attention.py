@@ -1,0 +1,127 @@
+"""Attention: who may look at whom, and the sums themselves.
+
+Axis letters as in docs/architecture: B batch, S queries, T keys, H heads, K key/value heads, R = H / K queries that
+share one key head, E head size, G samples of a prompt, P prefix, C completion.
+
+Sequences are packed rows. Each token has a segment (0: padding; tokens see only their own segment) and a branch
+(0: the trunk; every branch sees the trunk and itself, never another branch):
+
+        trunk | branch 1 | branch 2          e.g. one video, two questions;
+        t t t | a a a    | b b               one prompt, two completions.
+    a:  x x x | x x x    |                   (and causal within each)
+    b:  x x x |          | x x
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+NEGATIVE = -1e30
+QUERY_BLOCK = 256
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["segment", "branch"], meta_fields=[])
+@dataclass(frozen=True)
+class Visibility:
+    """segment [B, S] (0 = padding) and branch [B, S] (0 = trunk) of each token of packed rows."""
+
+    segment: Int[Array, "B S"]
+    branch: Int[Array, "B S"]
+
+    def mask(self, queries: slice, keys: slice) -> Bool[Array, "B S T"]:
+        """True where a query (index within `queries`) may see a key (index within `keys`)."""
+        query_segment, key_segment = self.segment[:, queries, None], self.segment[:, None, keys]
+        query_branch, key_branch = self.branch[:, queries, None], self.branch[:, None, keys]
+        order = jnp.arange(self.segment.shape[1])
+        causal = order[None, queries, None] >= order[None, None, keys]
+        same = (query_segment == key_segment) & (query_segment > 0)
+        return causal & same & ((key_branch == 0) | (key_branch == query_branch))
+
+
+def heads_first(x: Float[Array, "B S H E"], key_heads: int) -> Float[Array, "B K R S E"]:
+    batch, length, heads, size = x.shape
+    return x.reshape(batch, length, key_heads, heads // key_heads, size).transpose(0, 2, 3, 1, 4)
+
+
+def softmax_sum(
+    q: Float[Array, "B K Q E"], k: Float[Array, "B K T E"], v: Float[Array, "B K T E"], mask: Bool[Array, "B K Q T"]
+) -> Float[Array, "B K Q E"]:
+    """softmax(q k^T / sqrt(E)) v with the softmax in float32; a query that sees nothing gives zeros."""
+    scores = jnp.einsum("bkqe,bkte->bkqt", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
+    scores = jnp.where(mask, scores, NEGATIVE)
+    top = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
+    weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
+    total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
+    out = jnp.einsum("bkqt,bkte->bkqe", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    return (out / total).astype(q.dtype)
+
+
+def row_attention(
+    q: Float[Array, "B S H E"], k: Float[Array, "B S K E"], v: Float[Array, "B S K E"], visibility: Visibility
+) -> Float[Array, "B S H E"]:
+    """Self-attention within packed rows, query block by query block.
+
+    A block of queries reads only the keys up to its own end, so the upper triangle costs nothing, and each block is
+    recomputed in the backward pass, so no S x S array is ever held.
+    """
+    batch, length, heads, size = q.shape
+    key_heads = k.shape[2]
+    q = heads_first(q, key_heads)
+    k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
+
+    @partial(jax.checkpoint, static_argnums=(3, 4))
+    def block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
+        mask = visibility.mask(slice(start, end), slice(0, end))[:, None, None]
+        rows = q_block.reshape(batch, key_heads, -1, size)
+        mask = jnp.broadcast_to(mask, (batch, 1, heads // key_heads, end - start, end)).reshape(batch, 1, -1, end)
+        out = softmax_sum(rows, k[:, :, :end], v[:, :, :end], mask)
+        return out.reshape(batch, key_heads, heads // key_heads, end - start, size)
+
+    bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
+    blocks = [block(q[:, :, :, start:end], k, v, start, end) for start, end in bounds]
+    out = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=3)
+    return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
+
+
+def suffix_attention(
+    q: Float[Array, "B G H E"],
+    prefix_k: Float[Array, "B K P E"],
+    prefix_v: Float[Array, "B K P E"],
+    prefix_mask: Bool[Array, "B P"],
+    suffix_k: Float[Array, "B G K C E"],
+    suffix_v: Float[Array, "B G K C E"],
+    suffix_mask: Bool[Array, "C"],
+) -> Float[Array, "B G H E"]:
+    """One new token per sample: all G samples of a prompt read its one prefix, each reads its own suffix.
+
+    One softmax over both parts (scores joined by a shared maximum and a shared sum), never a merge of two softmaxes.
+    """
+    batch, group, heads, size = q.shape
+    key_heads = prefix_k.shape[1]
+    ratio, scale = heads // key_heads, size**-0.5
+    q = q.reshape(batch, group, key_heads, ratio, size)
+    q_prefix = q.transpose(0, 2, 1, 3, 4).reshape(batch, key_heads, group * ratio, size)
+    prefix = jnp.einsum("bkqe,bkpe->bkqp", q_prefix, prefix_k, preferred_element_type=jnp.float32) * scale
+    prefix = jnp.where(prefix_mask[:, None, None], prefix, NEGATIVE)
+    suffix = jnp.einsum("bgkre,bgkce->bgkrc", q, suffix_k, preferred_element_type=jnp.float32) * scale
+    suffix = jnp.where(suffix_mask, suffix, NEGATIVE)
+
+    top_prefix = prefix.max(-1).reshape(batch, key_heads, group, ratio).transpose(0, 2, 1, 3)
+    top = jnp.maximum(top_prefix, suffix.max(-1))
+    prefix = jnp.exp(prefix - top.transpose(0, 2, 1, 3).reshape(batch, key_heads, -1)[..., None])
+    suffix = jnp.exp(suffix - top[..., None])
+    total = prefix.sum(-1).reshape(batch, key_heads, group, ratio).transpose(0, 2, 1, 3) + suffix.sum(-1)
+    from_prefix = jnp.einsum(
+        "bkqp,bkpe->bkqe", prefix.astype(prefix_v.dtype), prefix_v, preferred_element_type=jnp.float32
+    )
+    from_prefix = from_prefix.reshape(batch, key_heads, group, ratio, size).transpose(0, 2, 1, 3, 4)
+    from_suffix = jnp.einsum(
+        "bgkrc,bgkce->bgkre", suffix.astype(suffix_v.dtype), suffix_v, preferred_element_type=jnp.float32
+    )
+    out = (from_prefix + from_suffix) / total[..., None]
+    return out.reshape(batch, group, heads, size).astype(q.dtype)
