@@ -25,7 +25,8 @@ class Score:
     `parsed_response` or `error`) and reports format rate, soft and hard EG-F1, event F1, GAS, and every fault by name.
     References are those in the rows themselves, or a file of EG-VQA records whose question ids must match.
 
-    Examples:
+    Examples::
+
         vrjax score evidence results.json
         vrjax score evidence results.json eg_vqa_test.json --similarity models/all-MiniLM-L6-v2
         vrjax score evidence results.json --similarity tokens --json

@@ -65,10 +65,12 @@ def pair_matrices(
     """
     shape = (len(references), len(predictions))
     if isinstance(similarity, np.ndarray):
-        similar = np.array(similarity, float)
+        similar = np.array(similarity, float)  # a copy: zeros are written below
     else:
-        texts = [[piece.description for piece in side] for side in (references, predictions)]
-        similar = np.array(similarity.pairs(*texts), float)
+        similar = np.array(
+            similarity.pairs([piece.description for piece in references], [piece.description for piece in predictions]),
+            float,
+        )
     if similar.shape != shape:
         raise ValueError(f"similarity has shape {similar.shape}, expected [references, predictions] = {shape}")
     if not np.all((similar >= 0) & (similar <= 1)):

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from vrjax.errors import InputError
 from vrjax.evidence.spans import Span, TimedDescription
@@ -81,7 +82,7 @@ class Response:
         return counts
 
 
-_BLOCKS = ("evidence", "think", "answer")
+_BLOCKS: tuple[str, ...] = ("evidence", "think", "answer")
 _TAG = re.compile(r"<(/?)(evidence|think|answer)>")
 # Pieces between the six tags of a whole response, in order.
 _ORDER = tuple((slash, name) for name in _BLOCKS for slash in ("", "/"))
@@ -162,10 +163,10 @@ def _read_blocks(text: str) -> tuple[dict[str, str], bool, list[Fault]]:
     for piece, (slash, name) in zip(pieces, [*found, ("", "")], strict=True):
         # A block that was opened and never closed covers what follows it up to the next tag.
         covered = covered or bool(inside is None and piece.strip())
-        if slash:
-            inside = None if inside in (None, name) else inside
-        else:
+        if not slash:
             inside = name
+        elif inside == name:
+            inside = None
     if covered:
         faults.append(Fault.TEXT_OUTSIDE_BLOCKS)
     if not faults:  # balanced, once each, in order of opening, and yet not one after the other: they are nested
@@ -176,7 +177,7 @@ def _read_blocks(text: str) -> tuple[dict[str, str], bool, list[Fault]]:
 def parse_response(text: str, duration: float | None = None, max_lines: int = MAX_LINES) -> Response:
     """Read a response, whatever it is. Never raises on any text.
 
-    `well_formed` (METHODS of EG-Reasoner's format reward): exactly one evidence, think and answer block, in this order,
+    `well_formed` (EG-Reasoner's binary format reward): exactly one evidence, think and answer block, in this order,
     and nothing else but white space. Where it is not, each block's first occurrence is read and the faults say why.
     Every non-empty line of the evidence block is one prediction, readable or not.
 
@@ -192,7 +193,7 @@ def parse_response(text: str, duration: float | None = None, max_lines: int = MA
     if len(lines) > max_lines:
         faults.append(Fault.MORE_THAN_FIVE_LINES)
     spans = [line.span for line in lines if line.span is not None]
-    if any(later.start < earlier.start for earlier, later in zip(spans, spans[1:], strict=False)):
+    if any(later.start < earlier.start for earlier, later in pairwise(spans)):
         faults.append(Fault.NOT_IN_TIME_ORDER)
     return Response(
         evidence=lines,

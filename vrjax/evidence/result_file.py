@@ -46,8 +46,10 @@ class ResultRow(_Row):
 
         The raw text is read where there is one, because it alone shows whether the format was kept.
         """
-        if self.error is not None:
-            return None, self.error.split(":")[0].strip() or "error"
+        if self.error:
+            # Up to the first colon, so that reasons group; lone surrogates cannot be printed.
+            name = " ".join(self.error.split(":")[0].split()) or "error"
+            return None, name.encode("utf-8", "backslashreplace").decode("utf-8")
         if self.model_response_raw is not None:
             return parse_response(self.model_response_raw, duration), None
         if self.parsed_response is None:
@@ -63,8 +65,10 @@ def load_results(path: str | Path) -> list[ResultRow]:
     Raises InputError naming the file and the row where it is empty, malformed, or has a question_id twice.
     """
     raw = load_json(path)
-    if not isinstance(raw, list) or not raw:
-        raise InputError(f"{path}: expected a list of question rows, found {type(raw).__name__} of no use. Check it.")
+    if not isinstance(raw, list):
+        raise InputError(f"{path}: expected a list of question rows, found {type(raw).__name__}.")
+    if not raw:
+        raise InputError(f"{path}: holds no rows. Check that the run that wrote it has finished.")
     rows: list[ResultRow] = []
     for number, entry in enumerate(raw):
         name = entry.get("question_id", f"number {number}") if isinstance(entry, dict) else f"number {number}"
@@ -143,7 +147,8 @@ def join(
     missing = [name for name in references if name not in by_id]
     if missing and not missing_is_unanswered:
         raise InputError(
-            f"{where}: no row for {_names(missing)}. Complete the file, or count them as unanswered (--missing unanswered)."
+            f"{where}: no row for {_names(missing)}. "
+            "Complete the file, or count them as unanswered (--missing unanswered)."
         )
     joined: list[tuple[Reference, ResultRow | None, ScoredItem]] = []
     for name, reference in references.items():
@@ -155,7 +160,8 @@ def join(
         asked = (row.question or "").strip(), (reference.question or "").strip()
         if all(asked) and asked[0] != asked[1]:
             raise InputError(
-                f"{where}: {name} asks {asked[0]!r}, the references {asked[1]!r}. The results are keyed to other questions."
+                f"{where}: {name} asks {asked[0]!r}, the references {asked[1]!r}. "
+                "The results are keyed to other questions: use the references they were made with."
             )
         response, reason = row.response(reference.duration)
         joined.append((reference, row, ScoredItem(name, evidence, response, unanswered=reason)))

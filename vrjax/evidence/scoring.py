@@ -130,7 +130,10 @@ def _well_formed(score: QuestionScore) -> bool:
 
 
 def grounded_answer_score(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """GAS = 100·mean(a_i · softF1_i) over (answer score, soft EG-F1) pairs (EG-VQA, appendix D.4); None without pairs."""
+    """GAS = 100·mean(a_i · softF1_i) over (answer score, soft EG-F1) pairs (EG-VQA, appendix D.4).
+
+    Multiplied per question before averaging. None where there are no pairs.
+    """
     products = _mean(answer * soft for answer, soft in pairs)
     return None if products is None else 100 * products
 

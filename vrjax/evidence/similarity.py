@@ -20,6 +20,7 @@ from vrjax.evidence.embedding_cache import EmbeddingCache
 
 PAPER_MODEL = "BAAI/bge-m3"
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 64, 4096
+_HUB_WAIT_S = 10.0
 
 
 class Similarity(Protocol):
@@ -89,13 +90,16 @@ class SentenceSimilarity:
         self._batch_size = batch_size
         self._device = device
         self._encoder: Any = None
+        self._known_identity: str | None = None
         self._vectors: dict[str, np.ndarray] = {}
 
     @property
     def name(self) -> str:
-        """The model's id, or the name of its directory with the start of its fingerprint."""
-        path = Path(self._model_name)
-        return f"{path.resolve().name}@{fingerprint(path)[:12]}" if path.is_dir() else self._model_name
+        """`id@commit` of a hub model, or the name of a directory with the start of its fingerprint."""
+        identity = self._identity()
+        if identity is not None and Path(self._model_name).is_dir():
+            return f"{Path(self._model_name).resolve().name}@{identity[:12]}"
+        return identity or self._model_name
 
     def prepare(self, texts: Iterable[str]) -> None:
         """Embed the texts that are neither in memory nor in the cache, in batches."""
@@ -114,7 +118,7 @@ class SentenceSimilarity:
         )
         fresh = dict(zip(missing, np.asarray(embedded, np.float32), strict=True))
         self._vectors.update(fresh)
-        cache = cache or self._cache()
+        cache = self._cache()  # asked again: the revision may be known only now
         if cache is not None:
             cache.write(fresh)
 
@@ -134,11 +138,16 @@ class SentenceSimilarity:
 
     def _cache(self) -> EmbeddingCache | None:
         """The cache of this very model; None without `cache_dir`, or while it is unknown which revision will load."""
-        if self._cache_dir is None:
+        identity = self._identity()
+        if self._cache_dir is None or identity is None:
             return None
-        path = Path(self._model_name)
-        identity = fingerprint(path) if path.is_dir() else _local_revision(self._model_name)
-        return None if identity is None else EmbeddingCache(self._cache_dir / "embeddings.sqlite", identity)
+        return EmbeddingCache(self._cache_dir / "embeddings.sqlite", identity)
+
+    def _identity(self) -> str | None:
+        if self._known_identity is None:
+            path = Path(self._model_name)
+            self._known_identity = fingerprint(path) if path.is_dir() else _local_revision(self._model_name)
+        return self._known_identity
 
     def _load(self) -> Any:
         if self._encoder is None:
@@ -149,15 +158,8 @@ class SentenceSimilarity:
                     "sentence-transformers is not installed. Install vrjax[similarity], or compare words instead "
                     "(--similarity tokens)."
                 ) from error
-            local = Path(self._model_name).is_dir() or _local_revision(self._model_name) is not None
             try:
-                self._encoder = SentenceTransformer(
-                    self._model_name,
-                    device=self._device,
-                    local_files_only=local,
-                    trust_remote_code=False,
-                    model_kwargs={"use_safetensors": True},  # weights are never unpickled
-                )
+                self._encoder = self._first_loadable(SentenceTransformer)
             except Exception as error:  # the hub, transformers and torch raise many kinds
                 raise InputError(
                     f"the sentence model {self._model_name!r} cannot be loaded ({_first_line(error)}). Give the "
@@ -165,6 +167,33 @@ class SentenceSimilarity:
                     "to the hub, or compare words instead (--similarity tokens)."
                 ) from error
         return self._encoder
+
+    def _first_loadable(self, encoder_class: Any) -> Any:
+        """The model from this machine, else from the hub."""
+
+        def load(local_files_only: bool) -> Any:
+            return encoder_class(
+                self._model_name,
+                device=self._device,
+                local_files_only=local_files_only,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},  # weights are never unpickled
+            )
+
+        if Path(self._model_name).is_dir():
+            return load(local_files_only=True)
+        if self._identity() is not None:
+            try:
+                return load(local_files_only=True)
+            except OSError:  # only part of the model is here
+                pass
+        from huggingface_hub import model_info
+
+        # One question first: without a network the loader itself goes on trying for more than a minute.
+        model_info(self._model_name, timeout=_HUB_WAIT_S)
+        encoder = load(local_files_only=False)
+        self._known_identity = None  # the download may have brought another revision
+        return encoder
 
 
 def _clean(text: str) -> str:

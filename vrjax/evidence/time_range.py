@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vrjax.evidence.spans import Span
 
@@ -22,7 +23,7 @@ _TIME = re.compile(
     rf"|(?P<minutes>{_NUMBER})\s*+(?:minutes?|mins?|m)(?![a-z])"
     rf"(?:\s*+(?P<rest>{_NUMBER})\s*+(?:seconds?|secs?|s)(?![a-z]))?"
     rf"|(?P<seconds>{_NUMBER})(?P<unit>\s*+(?:seconds?|secs?|s)(?![a-z]))?"
-    r")(?![0-9]|[.:][0-9])",
+    r")(?![^\W_]|[.:][0-9])(?!\s*+(?:hours?|hrs?|h)\b)",
     re.IGNORECASE,
 )
 # hyphen-minus, hyphens, figure dash, en dash, em dash, horizontal bar, minus sign, full-width hyphen, tilde
@@ -69,9 +70,9 @@ def _times(text: str) -> list[_Time]:
 
 
 def _joined(text: str, times: list[_Time]) -> Iterator[tuple[_Time, _Time]]:
-    strong = [bool(_STRONG.fullmatch(text, a.stop, b.begin)) for a, b in zip(times, times[1:], strict=False)]
+    strong = [bool(_STRONG.fullmatch(text, a.stop, b.begin)) for a, b in pairwise(times)]
     taken = [before or after for before, after in zip([False, *strong], [*strong, False], strict=True)]
-    for i, (first, second) in enumerate(zip(times, times[1:], strict=False)):
+    for i, (first, second) in enumerate(pairwise(times)):
         if strong[i]:
             # 12-15-18 is a date, a chain or a slip: refused, not guessed.
             if not (i > 0 and strong[i - 1]) and not (i + 1 < len(strong) and strong[i + 1]):
@@ -125,10 +126,12 @@ def format_time(seconds: float) -> str:
 def format_time_range(span: Span) -> str:
     """Write a span as `MM:SS-MM:SS`.
 
-    A span that has a length, but starts and ends within the same rounded second, is widened by one second at its end,
-    because a zero-length span supports nothing.
+    A span that has a length, but whose ends round to the same second, is widened to a whole second around it, because
+    a zero-length span supports nothing.
     """
     start, end = format_time(span.start), format_time(span.end)
     if start == end and span.length > 0:
-        end = format_time(span.end + 1)
+        start = format_time(math.floor(span.start))
+    if start == end and span.length > 0:
+        end = format_time(math.ceil(span.end))
     return f"{start}-{end}"
