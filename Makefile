@@ -1,0 +1,38 @@
+# Each target does its own set-up in .venv; `make demo` and `make test` are the two that a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-slow lint bench clean
+
+setup: $(STAMP)
+
+# torch is needed only by the sentence encoder and the parity tests; its CPU build comes first, so that nothing pulls in CUDA.
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python -m experiments.demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m experiments.benchmarks.generation
+
+clean:
+	rm -rf $(VENV) runs
