@@ -41,7 +41,7 @@ class ClipOptions:
 
     fps: int = 2
     size: int = CANVAS
-    min_seconds: int = 8
+    min_seconds: int = 10
     max_seconds: int = 12
     clock: bool = True
 
@@ -52,7 +52,7 @@ class ClipOptions:
             raise InputError(f"The frame size must be a multiple of {CANVAS} pixels, not {self.size}.")
         if not 8 <= self.min_seconds <= self.max_seconds <= 59:
             raise InputError(
-                f"Clip lengths must satisfy 8 <= min <= max <= 59 seconds, not {self.min_seconds} and {self.max_seconds}."
+                f"Clip lengths must satisfy 8 <= min <= max <= 59 s, not {self.min_seconds} and {self.max_seconds}."
             )
 
 
@@ -124,8 +124,12 @@ def make_dataset(
         found = load_json(manifest)
         complete = bool(found.pop("complete", False)) if isinstance(found, dict) else False
         if found != wanted:
-            raise InputError(f"{folder}: holds a set that was made with other options. Choose another folder, or empty it.")
-        if complete and all((folder / "videos" / f"{clip_id(options.seed, *clip)}.mp4").exists() for clip in options.clips):
+            raise InputError(
+                f"{folder}: holds a set that was made with other options. Choose another folder, or empty it."
+            )
+        if complete and all(
+            (folder / "videos" / f"{clip_id(options.seed, *clip)}.mp4").exists() for clip in options.clips
+        ):
             return False
     elif folder.is_dir() and any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty and holds no clips made by this command. Choose another folder.")
@@ -142,7 +146,9 @@ def make_dataset(
                 save_records(folder / f"{split}.json", [clip_record(options, split, number) for number in range(count)])
         _write_manifest(manifest, {**wanted, "complete": True})
     except OSError as error:
-        raise RunError(f"{folder}: the set cannot be written ({error}). Check the folder and the free space.") from error
+        raise RunError(
+            f"{folder}: the set cannot be written ({error}). Check the folder and the free space."
+        ) from error
     return True
 
 

@@ -108,6 +108,8 @@ def _score(questions: Sequence[Question], guess: Callable[[Question], Guess]) ->
         rows[question.type].append(row)
         rows["all"].append(row)
     return {
-        kind: Ceiling(len(group), sum(right for right, _ in group) / len(group), sum(f1 for _, f1 in group) / len(group))
+        kind: Ceiling(
+            len(group), sum(right for right, _ in group) / len(group), sum(f1 for _, f1 in group) / len(group)
+        )
         for kind, group in rows.items()
     }

@@ -113,7 +113,7 @@ def _counterfactual(script: Script, question_id: str, rng: np.random.Generator) 
         text = f"Would the {change.subject.kind} change colour without {without.name}?"
         answer = "yes" if bystander else "no"
         reasoning = f"only the {touch.subject.kind} touches the {change.subject.kind}"
-    return _question(question_id, "counterfactual", text, answer, reasoning, [touch, change])
+    return _question(question_id, "counterfactual", text, answer, reasoning, [touch])
 
 
 def _choose(rng: np.random.Generator, items: Sequence[T]) -> T:

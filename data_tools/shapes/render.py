@@ -45,7 +45,8 @@ def render(
         raise ValueError(f"the frame size must be a multiple of {CANVAS} pixels, not {size}")
     zoom = size // CANVAS
     count = script.duration * fps
-    frames = rng.normal(0.0, NOISE_STD, (count, size, size, 3)).astype(np.float32)
+    frames = rng.standard_normal((count, size, size, 3), dtype=np.float32)
+    frames *= NOISE_STD
     frames += np.asarray(CLIP_MEAN_RGB, np.float32)
     for number in range(count):
         time = number / fps

@@ -23,28 +23,29 @@ from data_tools.shapes.world import (
     Figure,
     Point,
     Script,
+    Verb,
     appearance,
 )
 
 _JITTER = 0.75  # pixels, each way, of a figure around the middle of its cell
 _MOVING_GAP = 12.5  # pixels between the centres of a moving figure and another: over a pixel of daylight
 _REST_GAP = 15.0  # pixels between the centres of resting figures: hardly ever side by side unless they touch
-_CORNER_GAP = 4.0  # pixels between the clock's quarter and a centre: no figure covers a digit
-_SLIDE = 1.9 * CELL  # the shortest slide, pixels
+_CLOCK_GAP = (34.0, 16.0)  # a centre nearer to the top left corner than this, in x and in y, covers a digit
+_SLIDE = 1.2 * CELL  # the shortest slide, pixels
 _CELLS = tuple((column, row) for column in range(4) for row in range(4) if column >= 2 or row >= 2)
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))
 _LAYOUT_TRIES = 10_000
 
 
-def sample_script(rng: np.random.Generator, min_seconds: int = 8, max_seconds: int = 12) -> Script:
-    """Draw one clip of `min_seconds` to `max_seconds` whole seconds; at least 8, which the shortest story needs.
+def sample_script(rng: np.random.Generator, min_seconds: int = 10, max_seconds: int = 12) -> Script:
+    """Draw one clip of `min_seconds` to `max_seconds` whole seconds; at least 8, for room.
 
     Raises ValueError where the limits allow no story.
     """
     if not 8 <= min_seconds <= max_seconds:
         raise ValueError(f"clip lengths must satisfy 8 <= min <= max seconds, not {min_seconds} and {max_seconds}")
     duration = int(rng.integers(min_seconds, max_seconds + 1))
-    singles = 2 if duration >= 10 and rng.random() < 0.6 else 1
+    singles = int(rng.integers(1, 3))
     events = _sample_events(rng, _sample_figures(rng, 2 + singles), duration)
     return Script(duration, _sample_layout(rng, events, duration), tuple(sorted(events, key=lambda event: event.start)))
 
@@ -57,34 +58,40 @@ def _sample_figures(rng: np.random.Generator, count: int) -> list[Figure]:
 
 
 def _sample_events(rng: np.random.Generator, figures: Sequence[Figure], duration: int) -> list[Event]:
-    """Touch, change and single events, one a figure, in no order; the first starts no earlier than second 1."""
+    """Touch, change and single events, one a figure, in no order of time; each lasts 1 or 2 s and none overlap.
+
+    Touch and change start anywhere with equal chance, and so do the others in what is left: were the clip filled in
+    turn, a guess at the usual second would be right too often.
+    """
     toucher, touched, *others = figures
-    blocks = [-1, *range(len(others))]  # -1 is the touch with the change that follows from it
-    order = [blocks[position] for position in rng.permutation(len(blocks))]
-    lengths = 2 + (rng.random(2 + len(others)) < 0.4)
-    slack = duration - 1 - int(lengths.sum())
-    while slack < 0:  # cut the long events back to two seconds, from the last
-        longest = int(len(lengths) - 1 - np.argmax(lengths[::-1]))
-        lengths[longest] -= 1
-        slack += 1
-    gaps = rng.multinomial(slack, np.full(len(blocks) + 1, 1 / (len(blocks) + 1)))
     choices = [colour for colour in COLOURS if colour != touched.colour]
     new_colour = choices[int(rng.integers(len(choices)))]
-    verbs = [SINGLE_VERBS[int(choice)] for choice in rng.integers(len(SINGLE_VERBS), size=len(others))]
+    touch_s, change_s = _length(rng), _length(rng)
+    start = int(rng.integers(duration - touch_s - change_s + 1))
+    middle, end = start + touch_s, start + touch_s + change_s
+    pair = [
+        Event(start, middle, "touches", toucher, target=touched),
+        Event(middle, end, "turns", touched, colour=new_colour),
+    ]
+    verbs: list[Verb] = [SINGLE_VERBS[int(choice)] for choice in rng.integers(len(SINGLE_VERBS), size=len(others))]
+    while True:  # two seconds are free in every clip, so that this ends
+        taken = set(range(start, end))
+        singles: list[Event] = []
+        for figure, verb in zip(others, verbs, strict=True):
+            seconds = _length(rng)
+            earliest = 1 if verb == "appears" else 0  # absent for a second at least before it appears
+            free = [t for t in range(earliest, duration - seconds + 1) if taken.isdisjoint(range(t, t + seconds))]
+            if not free:
+                break
+            at = free[int(rng.integers(len(free)))]
+            taken.update(range(at, at + seconds))
+            singles.append(Event(at, at + seconds, verb, figure))
+        if len(singles) == len(others):
+            return [*pair, *singles]
 
-    events: list[Event] = []
-    time = 1
-    for block, gap in zip(order, gaps, strict=False):  # the last gap is the rest of the clip
-        time += int(gap)
-        if block == -1:
-            middle, end = time + int(lengths[0]), time + int(lengths[0] + lengths[1])
-            events.append(Event(time, middle, "touches", toucher, target=touched))
-            events.append(Event(middle, end, "turns", touched, colour=new_colour))
-        else:
-            end = time + int(lengths[2 + block])
-            events.append(Event(time, end, verbs[block], others[block]))
-        time = end
-    return events
+
+def _length(rng: np.random.Generator) -> int:
+    return int(rng.integers(1, 3))
 
 
 def _sample_layout(rng: np.random.Generator, events: Sequence[Event], duration: int) -> tuple[Actor, ...]:
@@ -143,7 +150,7 @@ def _exit(home: Point) -> Point:
 
 
 def _apart(actors: Sequence[Actor], duration: int) -> bool:
-    """Whether figures keep their distance at every half second, but for the one touch, and stay out of the corner."""
+    """Whether figures keep their distance at every half second, but for the one touch, and off the clock."""
     for time in (half / 2 for half in range(2 * duration)):
         placed: list[tuple[Actor, Point, bool]] = []
         for actor in actors:
@@ -151,7 +158,7 @@ def _apart(actors: Sequence[Actor], duration: int) -> bool:
             if seen is None:
                 continue
             x, y = seen.centre
-            if x < 2 * CELL + _CORNER_GAP and y < 2 * CELL + _CORNER_GAP:
+            if x < _CLOCK_GAP[0] and y < _CLOCK_GAP[1]:
                 return False
             moving = actor.event.verb in ("slides", "leaves") and actor.event.start <= time < actor.event.end
             for other, place, other_moving in placed:

@@ -127,7 +127,7 @@ def appearance(actor: Actor, time: float) -> Appearance | None:
     if event.verb == "appears":
         if progress < 0:
             return None
-        scale = 0.4 + 0.6 * min(progress, 1.0)
+        scale = 0.5 + 0.5 * min(progress, 1.0)
     elif event.verb == "leaves":
         if progress >= 1:
             return None
