@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -21,7 +21,9 @@ from jaxtyping import Int, UInt8
 from vrjax.errors import InputError
 from vrjax.models.qwen2_5_vl import PositionRule, Qwen2_5VLConfig, prompt_positions
 from vrjax.models.qwen2_5_vl.layout import Grid
-from vrjax.video import FramePlan
+
+if TYPE_CHECKING:
+    from vrjax.video import FramePlan
 
 SYSTEM = "You are a helpful assistant."
 
@@ -196,5 +198,3 @@ def build_prompt(
         array, [item.grid for item in vision], [item.seconds_per_grid for item in vision], config, rule
     )
     return Prompt(array, positions, following, tuple(vision), tuple(vision_at), trunk, name)
-
-

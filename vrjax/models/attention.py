@@ -90,38 +90,43 @@ def row_attention(
 
 def suffix_attention(
     q: Float[Array, "B G H E"],
-    prefix_k: Float[Array, "B K P E"],
-    prefix_v: Float[Array, "B K P E"],
+    new_k: Float[Array, "B G K E"],
+    new_v: Float[Array, "B G K E"],
+    prefix: tuple[Float[Array, "B K P E"], Float[Array, "B K P E"]],
     prefix_mask: Bool[Array, "B P"],
-    suffix_k: Float[Array, "B G K C E"],
-    suffix_v: Float[Array, "B G K C E"],
+    suffix: tuple[Float[Array, "B G K C E"], Float[Array, "B G K C E"]],
     suffix_mask: Bool[Array, "C"],
 ) -> Float[Array, "B G H E"]:
-    """One new token per sample: all G samples of a prompt read its one prefix, each reads its own suffix.
+    """One new token per sample: all G samples of a prompt read its one prefix; each reads its own suffix and itself.
 
-    One softmax over both parts (scores joined by a shared maximum and a shared sum), never a merge of two softmaxes.
+    One softmax over the three parts (a shared maximum, a shared sum), never a merge of finished softmaxes. The new
+    token's key and value come apart from the suffix, so that a cache is written once a step, after all layers.
     """
     batch, group, heads, size = q.shape
-    key_heads = prefix_k.shape[1]
-    ratio, scale = heads // key_heads, size**-0.5
-    q = q.reshape(batch, group, key_heads, ratio, size)
-    q_prefix = q.transpose(0, 2, 1, 3, 4).reshape(batch, key_heads, group * ratio, size)
-    prefix = jnp.einsum("bkqe,bkpe->bkqp", q_prefix, prefix_k, preferred_element_type=jnp.float32) * scale
-    prefix = jnp.where(prefix_mask[:, None, None], prefix, NEGATIVE)
-    suffix = jnp.einsum("bgkre,bgkce->bgkrc", q, suffix_k, preferred_element_type=jnp.float32) * scale
-    suffix = jnp.where(suffix_mask, suffix, NEGATIVE)
+    key_heads = new_k.shape[2]
+    ratio, dtype = heads // key_heads, q.dtype
 
-    top_prefix = prefix.max(-1).reshape(batch, key_heads, group, ratio).transpose(0, 2, 1, 3)
-    top = jnp.maximum(top_prefix, suffix.max(-1))
-    prefix = jnp.exp(prefix - top.transpose(0, 2, 1, 3).reshape(batch, key_heads, -1)[..., None])
-    suffix = jnp.exp(suffix - top[..., None])
-    total = prefix.sum(-1).reshape(batch, key_heads, group, ratio).transpose(0, 2, 1, 3) + suffix.sum(-1)
-    from_prefix = jnp.einsum(
-        "bkqp,bkpe->bkqe", prefix.astype(prefix_v.dtype), prefix_v, preferred_element_type=jnp.float32
+    def by_prompt(x: Array) -> Array:  # [B, G, K, R, *] -> [B, K, G·R, *]: the rows that share a prefix's key head
+        return jnp.swapaxes(x, 1, 2).reshape(batch, key_heads, group * ratio, *x.shape[4:])
+
+    def by_sample(x: Array) -> Array:
+        return jnp.swapaxes(x.reshape(batch, key_heads, group, ratio, *x.shape[3:]), 1, 2)
+
+    q = q.reshape(batch, group, key_heads, ratio, size) * size**-0.5
+    of_prefix = jnp.einsum("bkqe,bkpe->bkqp", by_prompt(q), prefix[0], preferred_element_type=jnp.float32)
+    of_prefix = jnp.where(prefix_mask[:, None, None], of_prefix, NEGATIVE)
+    of_suffix = jnp.einsum("bgkre,bgkce->bgkrc", q, suffix[0], preferred_element_type=jnp.float32)
+    of_suffix = jnp.where(suffix_mask, of_suffix, NEGATIVE)
+    of_self = jnp.einsum("bgkre,bgke->bgkr", q, new_k, preferred_element_type=jnp.float32)
+
+    top = jnp.maximum(jnp.maximum(by_sample(of_prefix.max(-1)), of_suffix.max(-1)), of_self)
+    of_prefix = jnp.exp(of_prefix - by_prompt(top)[..., None])
+    of_suffix = jnp.exp(of_suffix - top[..., None])
+    of_self = jnp.exp(of_self - top)
+    total = by_sample(of_prefix.sum(-1)) + of_suffix.sum(-1) + of_self
+    out = by_sample(
+        jnp.einsum("bkqp,bkpe->bkqe", of_prefix.astype(dtype), prefix[1], preferred_element_type=jnp.float32)
     )
-    from_prefix = from_prefix.reshape(batch, key_heads, group, ratio, size).transpose(0, 2, 1, 3, 4)
-    from_suffix = jnp.einsum(
-        "bgkrc,bgkce->bgkre", suffix.astype(suffix_v.dtype), suffix_v, preferred_element_type=jnp.float32
-    )
-    out = (from_prefix + from_suffix) / total[..., None]
-    return out.reshape(batch, group, heads, size).astype(q.dtype)
+    out += jnp.einsum("bgkrc,bgkce->bgkre", of_suffix.astype(dtype), suffix[1], preferred_element_type=jnp.float32)
+    out += of_self[..., None] * new_v[:, :, :, None].astype(jnp.float32)
+    return (out / total[..., None]).reshape(batch, group, heads, size).astype(dtype)

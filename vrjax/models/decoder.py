@@ -69,9 +69,7 @@ class DecoderConfig:
         if self.rope_scaling is None:
             return plain
         scaling = self.rope_scaling
-        return llama3_scaled(
-            plain, scaling.factor, scaling.low_factor, scaling.high_factor, scaling.original_length
-        )
+        return llama3_scaled(plain, scaling.factor, scaling.low_factor, scaling.high_factor, scaling.original_length)
 
 
 def rms_norm(x: Float[Array, "*S D"], weight: Float[Array, "D"], eps: float) -> Float[Array, "*S D"]:

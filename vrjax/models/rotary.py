@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -16,7 +15,9 @@ from jaxtyping import Array, Float, Int
 
 def inverse_frequencies(size: int, theta: float) -> np.ndarray:
     """theta^(-2i/size) for i < size/2 (Su et al. 2021, eq. 15). `size`: rotated numbers in a head."""
-    return (1.0 / (np.float32(theta) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size)))).astype(np.float32)
+    return (1.0 / (np.float32(theta) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size)))).astype(
+        np.float32
+    )
 
 
 def axis_of_frequency(sections: Sequence[int]) -> np.ndarray:
@@ -46,7 +47,9 @@ def rotate(x: Float[Array, "B S H E"], cos: Float[Array, "B S F"], sin: Float[Ar
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
 
-def grid_rotary_tables(coordinates: Int[Array, "F N 2"], head_size: int, theta: float = 10_000.0) -> tuple[Array, Array]:
+def grid_rotary_tables(
+    coordinates: Int[Array, "F N 2"], head_size: int, theta: float = 10_000.0
+) -> tuple[Array, Array]:
     """Tables of the vision tower: a quarter of the head turns with the row, a quarter with the column.
 
     coordinates: (row, column) of each patch. Returns cosine and sine [F, N, head_size // 2].
@@ -67,5 +70,3 @@ def llama3_scaled(
     between = (1 - ramp) * frequencies / factor + ramp * frequencies
     scaled = np.where(wavelengths > low, frequencies / factor, np.where(wavelengths < high, frequencies, between))
     return scaled.astype(np.float32)
-
-

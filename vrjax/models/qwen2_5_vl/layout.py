@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -124,7 +125,9 @@ def vision_inputs(
     frame_patches = frame_patches or max(shape[0] for shape in shapes)
     windows = windows or max(shape[1] for shape in shapes)
     if total > frames or any(shape[0] > frame_patches or shape[1] > windows for shape in shapes):
-        raise ValueError(f"{total} frames with {shapes} patches and windows exceed {frames}, {frame_patches}, {windows}")
+        raise ValueError(
+            f"{total} frames with {shapes} patches and windows exceed {frames}, {frame_patches}, {windows}"
+        )
     whole = all(has_whole_windows(grid, config) for grid in grids) and frame_patches == windows * slots
 
     values = patches[0].shape[1]
@@ -141,9 +144,9 @@ def vision_inputs(
         merged_h, merged_w = h // config.merge_size, w // config.merge_size
         layout = frame_layout(merged_h, merged_w, config.window)
         count, here = h * w, slice(frame, frame + t)
-        laid[here, :count].reshape(t, count // unit, unit, values)[...] = rows.reshape(
-            t, count // unit, unit, values
-        )[:, layout.order]
+        laid[here, :count].reshape(t, count // unit, unit, values)[...] = rows.reshape(t, count // unit, unit, values)[
+            :, layout.order
+        ]
         block_row, block_column = np.divmod(layout.order, merged_w)
         within_row, within_column = np.divmod(np.arange(unit), config.merge_size)
         coordinates[here, :count, 0] = (block_row[:, None] * config.merge_size + within_row).reshape(-1)
@@ -151,13 +154,11 @@ def vision_inputs(
         valid[here, :count] = True
         if to_windows is not None and from_windows is not None:
             starts = np.concatenate([[0], np.cumsum(layout.window_sizes)]) * unit
-            for number, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+            for number, (start, end) in enumerate(pairwise(starts)):
                 target = number * slots + np.arange(end - start)
                 to_windows[here, target] = np.arange(start, end)
                 from_windows[here, start:end] = target
         per_frame = frame_patches // unit
-        places.append(
-            ((frame + np.arange(t))[:, None] * per_frame + layout.inverse[None]).reshape(-1).astype(np.int32)
-        )
+        places.append(((frame + np.arange(t))[:, None] * per_frame + layout.inverse[None]).reshape(-1).astype(np.int32))
         frame += t
     return VisionInputs(laid, coordinates, valid, to_windows, from_windows), places

@@ -22,7 +22,7 @@ PositionRule = Literal["released", "transformers_5"]
 
 
 def temporal_ids(grid_t: int, seconds_per_grid: float, tokens_per_second: float) -> Int[np.ndarray, "T"]:
-    """int(i * seconds_per_grid * tokens_per_second) for each grid i; the product in float32, as in the released code."""
+    """int(i * seconds_per_grid * tokens_per_second) for each grid i, multiplied in float32 as in the released code."""
     seconds = np.arange(grid_t, dtype=np.float32) * np.float32(seconds_per_grid)
     return (seconds * np.float32(tokens_per_second)).astype(np.int32)
 

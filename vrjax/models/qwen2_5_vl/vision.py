@@ -85,12 +85,13 @@ def window_attention(
     """Every patch sees the patches of its own window: a reshape where windows are whole, else a gather."""
     frames, length, heads, size = q.shape
     if inputs.to_windows is None or inputs.from_windows is None:
-        windows = [x.reshape(frames * length // slots, slots, heads, size) for x in (q, k, v)]
-        return frame_attention(*windows, jnp.asarray(inputs.valid).reshape(-1, slots)).reshape(q.shape)
+        q, k, v = (x.reshape(frames * length // slots, slots, heads, size) for x in (q, k, v))
+        out = frame_attention(q, k, v, jnp.asarray(inputs.valid).reshape(-1, slots))
+        return out.reshape(frames, length, heads, size)
     to_windows, from_windows = jnp.asarray(inputs.to_windows), jnp.asarray(inputs.from_windows)
     take = partial(jnp.take_along_axis, axis=1, mode="fill", fill_value=0)
-    windows = [take(x, to_windows[:, :, None, None]).reshape(-1, slots, heads, size) for x in (q, k, v)]
-    out = frame_attention(*windows, (to_windows < length).reshape(-1, slots)).reshape(frames, -1, heads, size)
+    q, k, v = (take(x, to_windows[:, :, None, None]).reshape(-1, slots, heads, size) for x in (q, k, v))
+    out = frame_attention(q, k, v, (to_windows < length).reshape(-1, slots)).reshape(frames, -1, heads, size)
     return jnp.take_along_axis(out, from_windows[:, :, None, None], axis=1)
 
 
@@ -114,9 +115,7 @@ class VisionTower(nnx.Module):
         )
         self.merger_out_bias = declare("merger.mlp.2.bias", (config.out_width,), (None,), zeros)
 
-    def __call__(
-        self, inputs: VisionInputs, *, remat: bool = False, shard: Shard = unsharded
-    ) -> Float[Array, "F M O"]:
+    def __call__(self, inputs: VisionInputs, *, remat: bool = False, shard: Shard = unsharded) -> Float[Array, "F M O"]:
         """Features of every merged token, in window order: [F, N / merge², out width]."""
         config = self.config
         dtype = self.patch_embedding[...].dtype

@@ -1,0 +1,167 @@
+"""The engine against a plain full forward pass, one row and one token at a time."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from vrjax.errors import InputError, RunError
+from vrjax.generation.engine import Request, bucket
+from vrjax.generation.prompts import build_prompt
+from vrjax.generation.sampling import SamplingOptions
+from vrjax.models.attention import Visibility, row_attention
+from vrjax.models.qwen2_5_vl import vision_inputs
+
+GREEDY = SamplingOptions(max_tokens=12, temperature=0)
+WARM = SamplingOptions(max_tokens=12, temperature=0.7)
+
+
+@partial(jax.jit, static_argnums=0)
+def forward(graph, params, tokens, positions, features, index):
+    model = nnx.merge(graph, params)
+    visibility = Visibility(jnp.ones_like(tokens), jnp.zeros_like(tokens))
+    hidden, _ = model.text.run(
+        model.embed(tokens, features, index),
+        model.text.tables(positions),
+        lambda q, k, v, memory: (row_attention(q, k, v, visibility), None),
+    )
+    return model.text.logits(hidden)
+
+
+def full_log_probs(engine, prompt, response, temperature=1.0):
+    """Log-softmax of the whole sequence in one unpadded pass: the reference for everything the engine records."""
+    model = nnx.merge(engine.graph, engine.params)
+    tokens = np.concatenate([prompt.tokens, response])[None]
+    extra = prompt.next_position + np.arange(len(response))
+    positions = np.concatenate([prompt.positions, np.broadcast_to(extra, (3, len(response)))], axis=1)[:, None]
+    index = np.full(tokens.shape, -1)
+    features = None
+    if prompt.vision:
+        inputs, places = vision_inputs(
+            [item.patches for item in prompt.vision], [item.grid for item in prompt.vision], engine.config.vision
+        )
+        features = jax.jit(lambda inputs: model.encode(inputs))(inputs)
+        index[0, : len(prompt)] = prompt.feature_index(places)
+    logits = np.asarray(forward(engine.graph, engine.params, tokens, positions, features, index))
+    logits = logits[0, len(prompt) - 1 : -1] / temperature
+    return (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
+    )
+
+
+@pytest.fixture
+def prompts(chat, config, make_video):
+    return [
+        build_prompt(chat, config, "What moves ?", [make_video(1)], name="one"),
+        build_prompt(chat, config, "What moves then ? red red red", [make_video(2, (3, 6, 10))], name="two"),
+        build_prompt(chat, config, "What stops ?", [], name="text"),
+        build_prompt(chat, config, "What ?", [make_video(3, (1, 4, 8), None), make_video(1)], name="image and video"),
+    ]
+
+
+@pytest.mark.parametrize("unroll", [True, False])
+def test_recorded_log_probs_equal_a_full_pass(make_engine, prompts, unroll):
+    engine = make_engine(unroll=unroll, chunk=5)
+    results = engine.generate([Request(prompt=prompt, samples=3) for prompt in prompts], WARM, seed=4)
+    for prompt, samples in zip(prompts, results, strict=True):
+        for sample in samples:
+            wanted = full_log_probs(engine, prompt, sample.tokens, WARM.temperature)
+            chosen = wanted[np.arange(len(sample.tokens)), sample.tokens]
+            np.testing.assert_allclose(sample.raw_log_probs, chosen, atol=1e-5)
+
+
+def test_greedy_follows_the_arg_max_of_a_full_pass(make_engine, prompts):
+    engine = make_engine()
+    allowed = np.asarray(engine.masks.allowed)
+    for prompt in prompts:
+        sample = engine.generate([Request(prompt=prompt)], GREEDY)[0][0]
+        wanted = np.where(allowed, full_log_probs(engine, prompt, sample.tokens), -np.inf).argmax(-1)
+        np.testing.assert_array_equal(sample.tokens, wanted)
+
+
+def test_company_padding_and_chunks_change_nothing(make_engine, prompts):
+    together = make_engine(chunk=3).generate([Request(prompt=p, samples=2) for p in prompts], WARM, seed=9)
+    for prompt, expected in zip(prompts, together, strict=True):
+        alone = make_engine(chunk=64, length_multiple=128).generate([Request(prompt=prompt, samples=2)], WARM, seed=9)
+        for one, other in zip(alone[0], expected, strict=True):
+            np.testing.assert_array_equal(one.tokens, other.tokens)
+            np.testing.assert_allclose(one.raw_log_probs, other.raw_log_probs, atol=1e-5)
+
+
+def test_order_of_results_is_the_order_of_requests(make_engine, prompts):
+    engine = make_engine(batch_rows=2)
+    forward = engine.generate([Request(prompt=p) for p in prompts], WARM, seed=1)
+    backward = engine.generate([Request(prompt=p) for p in prompts[::-1]], WARM, seed=1)
+    for one, other in zip(forward, backward[::-1], strict=True):
+        np.testing.assert_array_equal(one[0].tokens, other[0].tokens)
+
+
+def test_any_of_several_end_ids_stops_and_is_kept(make_engine, chat, prompts):
+    import dataclasses
+
+    engine = make_engine()
+    free = engine.generate([Request(prompt=prompts[0], samples=8)], WARM, seed=2)[0]
+    ends = {int(free[0].tokens[3]), int(free[1].tokens[5])}
+    stopping = make_engine()
+    stopping.chat = dataclasses.replace(chat, end_ids=tuple(ends))
+    stopping.__post_init__()
+    for before, after in zip(
+        free, stopping.generate([Request(prompt=prompts[0], samples=8)], WARM, seed=2)[0], strict=True
+    ):
+        hits = [i for i, token in enumerate(before.tokens) if int(token) in ends]
+        if not hits and not before.finished:
+            continue
+        length = min(hits) + 1 if hits else len(before.tokens)
+        if chat.end_ids[0] in before.tokens[:length].tolist():
+            continue
+        assert after.finished
+        np.testing.assert_array_equal(after.tokens, before.tokens[:length])
+        assert int(after.tokens[-1]) in ends
+
+
+def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts):
+    options = SamplingOptions(max_tokens=64, temperature=5.0)
+    samples = make_engine().generate([Request(prompt=prompts[0], samples=16)], options)[0]
+    drawn = {int(token) for sample in samples for token in sample.tokens}
+    assert not drawn & {config.video_token, config.image_token, config.vision_start_token, config.vision_end_token}
+    assert max(drawn) < len(chat.tokenizer)
+    assert len(drawn) > 10
+
+
+def test_vision_runs_once_for_a_video_that_comes_again(make_engine, chat, config, make_video):
+    engine = make_engine()
+    calls = []
+    original = engine._encode_one
+    engine._encode_one = lambda item: calls.append(item.key) or original(item)
+    video = make_video(1)
+    prompts = [build_prompt(chat, config, text, [video], name=text) for text in ("What ?", "What moves ?")]
+    engine.generate([Request(prompt=p, samples=2) for p in prompts], WARM)
+    engine.generate([Request(prompt=prompts[0])], WARM)
+    assert calls == [video.key]
+
+
+def test_no_compilation_after_warm_up_within_the_buckets(make_engine, chat, config, make_video):
+    engine = make_engine()
+    engine.ledger.on_unexpected = "stop"
+    engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(1, (4, 4, 4))]))], WARM)
+    engine.ledger.freeze()
+    engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(2, (3, 4, 4))]))], WARM)
+    with pytest.raises(RunError, match="compiled again"):
+        engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(3, (4, 20, 20))]))], WARM)
+
+
+def test_a_prompt_beyond_the_context_is_refused_by_name(make_engine, chat, config, make_video):
+    prompt = build_prompt(chat, config, "What ?", [make_video(1, (60, 8, 8))], name="long one")
+    with pytest.raises(InputError, match=r"long one.*exceed the model's context of 512"):
+        make_engine().generate([Request(prompt=prompt)], GREEDY)
+
+
+@pytest.mark.parametrize("length", [1, 31, 33, 300, 1090, 7000, 100_000])
+def test_buckets_pad_by_at_most_an_eighth(length):
+    size = bucket(length, 32)
+    assert length <= size < length + 32 or (size - length) / size <= 1 / 8

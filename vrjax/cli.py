@@ -1,0 +1,59 @@
+"""The `vrjax` command: one subcommand per file in `vrjax.commands`.
+
+Exit codes: 0 done, 1 the run failed or its quality gate did not hold, 2 bad usage or input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import tyro
+
+from vrjax.commands.answer import Answer
+from vrjax.commands.check_videos import CheckVideos
+from vrjax.commands.export import Export
+from vrjax.commands.score import Score
+from vrjax.commands.train import Train
+from vrjax.errors import VrjaxError
+
+
+class Command(Protocol):
+    def run(self) -> int: ...
+
+
+Commands = (
+    Annotated[Answer, tyro.conf.subcommand("answer")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Score, tyro.conf.subcommand("score")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]
+)
+
+
+def execute(command: Command) -> int:
+    """Run a command; an error that is meant for people is printed as its one sentence."""
+    try:
+        return command.run()
+    except VrjaxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `vrjax` script."""
+    command = tyro.cli(
+        Commands,  # pyright: ignore[reportArgumentType]
+        prog="vrjax",
+        description="Video language models that show their evidence, in JAX.",
+        args=arguments,
+    )
+    sys.exit(execute(command))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Asking models about videos, and measuring what they say."""

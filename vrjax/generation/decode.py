@@ -1,0 +1,167 @@
+"""Decoding: the loop that draws one token per sample and step. It runs on the device, many tokens at a call.
+
+All G samples of a prompt read that prompt's one prefix; each owns a short suffix of at most C tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from vrjax.generation.prefix_cache import Prefix
+from vrjax.generation.sampling import SamplingNumbers, draw
+from vrjax.models.attention import suffix_attention
+from vrjax.models.qwen2_5_vl import Qwen2_5VL
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["step", "tokens", "raw", "processed", "done", "lengths", "row_keys", "keys", "values"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class DecodeState:
+    """Samples in the making. step: tokens drawn so far (the same for all rows).
+
+    tokens, raw and processed log-probs: [B, G, C]; done: an end token was drawn; lengths: tokens up to and with it;
+    row_keys: random address of each row; keys, values: suffix caches, one [B, G, K, C, E] a layer, or stacked
+    [L, B, G, K, C, E].
+    """
+
+    step: Int[Array, ""]
+    tokens: Int[Array, "B G C"]
+    raw: Float[Array, "B G C"]
+    processed: Float[Array, "B G C"]
+    done: Bool[Array, "B G"]
+    lengths: Int[Array, "B G"]
+    row_keys: Array
+    keys: Any
+    values: Any
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["allowed", "ends"], meta_fields=[])
+@dataclass(frozen=True)
+class VocabularyMasks:
+    """allowed: ids that may be drawn; ends: ids that end a response. Both bool [V]."""
+
+    allowed: Bool[Array, "V"]
+    ends: Bool[Array, "V"]
+
+
+def record(
+    state: DecodeState,
+    logits: Float[Array, "B G V"],
+    masks: VocabularyMasks,
+    numbers: SamplingNumbers,
+    kind: tuple[bool, bool, bool],
+) -> DecodeState:
+    """Draw token number `step` of every row and write it down; finished rows get nothing."""
+    token, raw, processed = draw(logits, state.row_keys, state.step, masks.allowed, masks.ends, numbers, kind)
+    token = jnp.where(state.done, 0, token)
+    at = (0, 0, state.step)
+
+    def write(array: Array, value: Array) -> Array:
+        return jax.lax.dynamic_update_slice(array, jnp.where(state.done, 0, value)[..., None].astype(array.dtype), at)
+
+    return replace(
+        state,
+        step=state.step + 1,
+        tokens=write(state.tokens, token),
+        raw=write(state.raw, raw),
+        processed=write(state.processed, processed),
+        lengths=state.lengths + ~state.done,
+        done=state.done | masks.ends[token],
+    )
+
+
+def start(
+    prefix: Prefix,
+    row_keys: Array,
+    masks: VocabularyMasks,
+    numbers: SamplingNumbers,
+    kind: tuple[bool, bool, bool],
+    capacity: int,
+    unroll: bool,
+) -> DecodeState:
+    """Room for `capacity` tokens a row, and the first token of each, drawn from the prompts' last logits."""
+    layers, batch, kv_heads, _, size = prefix.keys.shape
+    group = row_keys.shape[1]
+    rows = (batch, group)
+    shape, dtype = (*rows, kv_heads, capacity, size), prefix.keys.dtype
+    empty = tuple(jnp.zeros(shape, dtype) for _ in range(layers)) if unroll else jnp.zeros((layers, *shape), dtype)
+    state = DecodeState(
+        step=jnp.int32(0),
+        tokens=jnp.zeros((*rows, capacity), jnp.int32),
+        raw=jnp.zeros((*rows, capacity), jnp.float32),
+        processed=jnp.zeros((*rows, capacity), jnp.float32),
+        done=jnp.zeros(rows, bool),
+        lengths=jnp.zeros(rows, jnp.int32),
+        row_keys=row_keys,
+        keys=empty,
+        values=jax.tree.map(jnp.copy, empty),
+    )
+    logits = jnp.broadcast_to(prefix.logits[:, None], (*rows, prefix.logits.shape[-1]))
+    return record(state, logits, masks, numbers, kind)
+
+
+def next_logits(
+    model: Qwen2_5VL, prefix: Prefix, state: DecodeState, layers: tuple[Any, ...] | None, prefix_layers: Any
+) -> tuple[Float[Array, "B G V"], DecodeState]:
+    """Run the last drawn token of every row; returns the logits of the next one and the state with its caches."""
+    batch, group, capacity = state.tokens.shape
+    index = state.step - 1
+    token = jax.lax.dynamic_slice_in_dim(state.tokens, index, 1, axis=2)[..., 0]
+    axes = 1 if model.config.text.sections is None else 3
+    positions = jnp.broadcast_to(prefix.next_position[:, None] + index, (axes, batch, group))
+    written = jnp.arange(capacity) < index
+
+    def attend(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
+        prefix_kv, suffix_kv = memory
+        return suffix_attention(q, k, v, prefix_kv, prefix.mask, suffix_kv, written), (k, v)
+
+    x, tables = model.text.embed(token), model.text.tables(positions)
+    if layers is None:
+        memory = ((prefix.keys, prefix.values), (state.keys, state.values))
+        hidden, (k, v) = model.text.run(x, tables, attend, memory)
+        at = (0, 0, 0, 0, index, 0)
+        keys = jax.lax.dynamic_update_slice(state.keys, k[:, :, :, :, None], at)
+        values = jax.lax.dynamic_update_slice(state.values, v[:, :, :, :, None], at)
+    else:
+        memory = tuple(zip(prefix_layers, zip(state.keys, state.values, strict=True), strict=True))
+        hidden, new = model.text.run_unrolled(x, tables, attend, layers, memory)
+        at = (0, 0, 0, index, 0)
+        write = jax.lax.dynamic_update_slice
+        keys = tuple(write(old, k[:, :, :, None], at) for old, (k, _) in zip(state.keys, new, strict=True))
+        values = tuple(write(old, v[:, :, :, None], at) for old, (_, v) in zip(state.values, new, strict=True))
+    return model.text.logits(hidden), replace(state, keys=keys, values=values)
+
+
+def decode(
+    model: Qwen2_5VL,
+    prefix: Prefix,
+    state: DecodeState,
+    masks: VocabularyMasks,
+    numbers: SamplingNumbers,
+    until: Int[Array, ""],
+    kind: tuple[bool, bool, bool],
+    unroll: bool,
+) -> DecodeState:
+    """Go on until every row is done or `until` tokens were drawn; no word with the host on the way."""
+    layers, prefix_layers = None, None
+    if unroll:
+        _, layers = model.text.unstack()
+        prefix_layers = tuple((prefix.keys[i], prefix.values[i]) for i in range(prefix.keys.shape[0]))
+
+    def unfinished(state: DecodeState) -> Array:
+        return (state.step < until) & ~state.done.all()
+
+    def body(state: DecodeState) -> DecodeState:
+        logits, state = next_logits(model, prefix, state, layers, prefix_layers)
+        return record(state, logits, masks, numbers, kind)
+
+    return jax.lax.while_loop(unfinished, body, state)

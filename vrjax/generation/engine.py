@@ -1,0 +1,280 @@
+"""The engine: requests in, samples out. Vision, prefill and decode are separate compiled programs.
+
+    requests → batches of like length → vision features (once per video) → prefill (once per prompt) → decode → text
+
+The host decides all shapes; lengths fall into buckets, so that few programs serve any input.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from vrjax.errors import InputError
+from vrjax.generation import decode as decoding
+from vrjax.generation.decode import DecodeState, VocabularyMasks
+from vrjax.generation.prefix_cache import Prefix, prefill
+from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
+from vrjax.generation.sampling import SamplingOptions, row_keys
+from vrjax.ledger import Ledger
+from vrjax.models.decoder import Shard, unsharded
+from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, vision_inputs
+from vrjax.models.qwen2_5_vl.layout import frame_shape, has_whole_windows
+
+
+def bucket(length: int, multiple: int, fineness: int = 8) -> int:
+    """Round up to `multiple`, and for long lengths to about length / fineness: at most 1 / fineness is padding."""
+    step = multiple
+    while step * 2 * fineness <= length:
+        step *= 2
+    return -(-length // step) * step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt and how many samples of it. `address` tells prompts apart for randomness (default: of its name)."""
+
+    prompt: Prompt
+    samples: int = 1
+    address: int | None = None
+
+    @property
+    def random_address(self) -> int:
+        if self.address is not None:
+            return self.address
+        return zlib.crc32(self.prompt.name.encode() + self.prompt.tokens.tobytes())
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One response. tokens: ids with the end token; raw and processed log-probs of each (see `sampling.draw`).
+
+    finished: an end token was drawn before max_tokens.
+    """
+
+    text: str
+    tokens: Int[np.ndarray, "C"]
+    raw_log_probs: Float[np.ndarray, "C"]
+    processed_log_probs: Float[np.ndarray, "C"]
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """batch_rows: prompts x samples decoded together; chunk: tokens between two looks at who is done.
+
+    feature_cache_bytes: vision features kept for videos that come again. unroll: decode with unrolled layers
+    (None: on CPU). *_multiple: smallest step of the buckets.
+    """
+
+    batch_rows: int = 64
+    chunk: int = 64
+    feature_cache_bytes: int = 2 << 30
+    unroll: bool | None = None
+    length_multiple: int = 32
+    frame_multiple: int = 2
+    patch_multiple: int = 16
+
+
+@dataclass
+class Engine:
+    """Answers requests with one model. `progress` is called with (samples done, samples in all)."""
+
+    config: Qwen2_5VLConfig
+    graph: nnx.GraphDef
+    params: Any
+    chat: ChatTokenizer
+    options: EngineOptions = field(default_factory=EngineOptions)
+    ledger: Ledger = field(default_factory=Ledger)
+    shard: Shard = unsharded
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        size = self.config.text.vocabulary
+        allowed, ends = np.zeros(size, bool), np.zeros(size, bool)
+        allowed[: len(self.chat.tokenizer)] = True
+        allowed[[token for token in self.chat.control_ids if token < size]] = False
+        ends[list(self.chat.end_ids)] = True
+        allowed |= ends
+        self.masks = VocabularyMasks(jnp.asarray(allowed), jnp.asarray(ends))
+        unroll = self.options.unroll
+        self.unroll = jax.default_backend() == "cpu" if unroll is None else unroll
+        self._features: OrderedDict[str, Array] = OrderedDict()
+        graph, shard = self.graph, self.shard
+
+        def run_vision(params: Any, inputs: Any) -> Array:
+            return nnx.merge(graph, params).encode(inputs, shard=shard)
+
+        def run_prefill(params: Any, *arrays: Any) -> Prefix:
+            return prefill(nnx.merge(graph, params), *arrays, shard=shard)
+
+        def run_decode(kind: Any, unroll: bool, params: Any, *arrays: Any) -> DecodeState:
+            return decoding.decode(nnx.merge(graph, params), *arrays, kind=kind, unroll=unroll)
+
+        self._vision_program = jax.jit(run_vision)
+        self._prefill_program = jax.jit(run_prefill)
+        self._start_programs: dict[Any, Any] = {}
+        self._decode_programs: dict[Any, Any] = {}
+        self._run_decode = run_decode
+
+    # ---------------------------------------------------------------- vision
+
+    def encode(self, items: Sequence[Vision]) -> list[Float[Array, "M D"]]:
+        """Features of each image or video, merged tokens in prompt order. Each is computed once and cached by key."""
+        fresh = {item.key: item for item in items if item.key not in self._features}
+        held: dict[str, Array] = {item.key: self._features[item.key] for item in items if item.key not in fresh}
+        for item in fresh.values():
+            held[item.key] = self._encode_one(item)
+        for key, value in held.items():
+            self._features[key] = value
+            self._features.move_to_end(key)
+        total = sum(value.nbytes for value in self._features.values())
+        while total > self.options.feature_cache_bytes and len(self._features) > 1:
+            total -= self._features.popitem(last=False)[1].nbytes
+        return [held[item.key] for item in items]
+
+    def _encode_one(self, item: Vision) -> Array:
+        config, options = self.config.vision, self.options
+        patches, windows = frame_shape(item.grid, config)
+        if not has_whole_windows(item.grid, config):
+            patches = bucket(patches, max(options.patch_multiple, config.merge_size**2))
+            windows = bucket(windows, 1, fineness=4)
+        frames = bucket(item.grid[0], options.frame_multiple)
+        inputs, places = vision_inputs([item.patches], [item.grid], config, frames, patches, windows)
+        features = self.ledger.run("vision", inputs.shape_key, self._vision_program, self.params, inputs)
+        return features[jnp.asarray(places[0])]
+
+    # ---------------------------------------------------------------- prefill
+
+    def prefill(self, prompts: Sequence[Prompt], rows: int | None = None) -> Prefix:
+        """Run prompts once, padded to one bucket (and to `rows` rows, the last prompt repeated)."""
+        rows = rows or len(prompts)
+        padded = [*prompts, *[prompts[-1]] * (rows - len(prompts))]
+        length = bucket(max(len(prompt) for prompt in prompts), self.options.length_multiple)
+        tokens = np.full((rows, length), self.chat.pad_id, np.int32)
+        axes = 1 if self.config.text.sections is None else 3
+        positions = np.zeros((axes, rows, length), np.int32)
+        index = np.full((rows, length), -1, np.int32)
+        unique: OrderedDict[str, Vision] = OrderedDict()
+        for prompt in prompts:
+            for item in prompt.vision:
+                unique.setdefault(item.key, item)
+        features, offsets, total = self.encode(list(unique.values())), {}, 0
+        for key, value in zip(unique, features, strict=True):
+            offsets[key] = total
+            total += value.shape[0]
+        for row, prompt in enumerate(padded):
+            tokens[row, : len(prompt)] = prompt.tokens
+            positions[:, row, : len(prompt)] = prompt.positions[:axes]
+            counts = [item.grid[0] * item.grid[1] * item.grid[2] // self._unit for item in prompt.vision]
+            places = [offsets[item.key] + np.arange(count) for item, count in zip(prompt.vision, counts, strict=True)]
+            index[row, : len(prompt)] = prompt.feature_index(places)
+        lengths = np.asarray([len(prompt) for prompt in padded], np.int32)
+        following = np.asarray([prompt.next_position for prompt in padded], np.int32)
+        joined = None
+        if features:
+            joined = jnp.concatenate(features)
+            space = bucket(total, self.options.length_multiple)
+            joined = jnp.pad(joined, ((0, space - total), (0, 0)))
+        arguments = (self.params, tokens, positions, lengths, following, joined, None if joined is None else index)
+        key = (rows, length, None if joined is None else joined.shape[0])
+        return self.ledger.run("prefill", key, self._prefill_program, *arguments)
+
+    @property
+    def _unit(self) -> int:
+        return self.config.vision.merge_size**2
+
+    # ---------------------------------------------------------------- decode
+
+    def decode(self, prefix: Prefix, keys: Array, sampling: SamplingOptions) -> DecodeState:
+        """Draw up to max_tokens for every row [B, G] of `keys`."""
+        numbers, kind = sampling.numbers(), sampling.kind
+        rows, place = keys.shape[:2], prefix.keys.shape[3]
+        capacity = bucket(sampling.max_tokens, 16)
+        shape = (*rows, place, capacity, kind)
+        if (kind, capacity) not in self._start_programs:
+            start = partial(decoding.start, kind=kind, capacity=capacity, unroll=self.unroll)
+            self._start_programs[kind, capacity] = jax.jit(start)
+        if kind not in self._decode_programs:
+            self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind, self.unroll), donate_argnums=2)
+        state = self.ledger.run("start", shape, self._start_programs[kind, capacity], prefix, keys, self.masks, numbers)
+        for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
+            limit = np.int32(min(until, sampling.max_tokens))
+            program = self._decode_programs[kind]
+            state = self.ledger.run("decode", shape, program, self.params, prefix, state, self.masks, numbers, limit)
+            if bool(state.done.all()):
+                break
+        return state
+
+    # ---------------------------------------------------------------- requests
+
+    def generate(
+        self, requests: Sequence[Request], sampling: SamplingOptions, *, seed: int = 0, step: int = 0
+    ) -> list[list[Sample]]:
+        """Samples of each request, in order. The same request gives the same samples in any company.
+
+        Requests of one length bucket and sample count go together, up to `batch_rows` rows at a time.
+        Raises InputError where a prompt and its response exceed the model's context.
+        """
+        context = self.config.text.max_positions
+        for request in requests:
+            if request.samples < 1:
+                raise InputError(
+                    f"{request.prompt.name}: {request.samples} samples were asked for. Ask for at least one."
+                )
+            if len(request.prompt) + sampling.max_tokens > context:
+                raise InputError(
+                    f"{request.prompt.name}: a prompt of {len(request.prompt)} tokens and a response of up to "
+                    f"{sampling.max_tokens} exceed the model's context of {context}. Use fewer frames or pixels."
+                )
+        groups: dict[tuple[int, int], list[int]] = {}
+        for number, request in enumerate(requests):
+            length = bucket(len(request.prompt), self.options.length_multiple)
+            groups.setdefault((length, request.samples), []).append(number)
+        results: list[list[Sample]] = [[] for _ in requests]
+        done, total = 0, sum(request.samples for request in requests)
+        for (_, samples), members in sorted(groups.items()):
+            size = max(1, self.options.batch_rows // samples)
+            for first in range(0, len(members), size):
+                batch = members[first : first + size]
+                rows = size if len(members) > size else len(batch)
+                for number, found in zip(
+                    batch, self._batch([requests[i] for i in batch], rows, sampling, seed, step), strict=True
+                ):
+                    results[number] = found
+                done += len(batch) * samples
+                if self.progress is not None:
+                    self.progress(done, total)
+        return results
+
+    def _batch(
+        self, requests: Sequence[Request], rows: int, sampling: SamplingOptions, seed: int, step: int
+    ) -> list[list[Sample]]:
+        samples = requests[0].samples
+        addresses = [request.random_address for request in requests]
+        addresses += addresses[-1:] * (rows - len(requests))
+        keys = row_keys(seed, step, np.asarray(addresses, np.uint32), np.arange(samples, dtype=np.uint32))
+        prefix = self.prefill([request.prompt for request in requests], rows)
+        state = jax.device_get(replace(self.decode(prefix, keys, sampling), keys=None, values=None, row_keys=None))
+        return [[self._sample(state, row, column) for column in range(samples)] for row in range(len(requests))]
+
+    def _sample(self, state: DecodeState, row: int, column: int) -> Sample:
+        length = int(state.lengths[row, column])
+        tokens = np.asarray(state.tokens[row, column, :length])
+        return Sample(
+            text=self.chat.decode(tokens.tolist()),
+            tokens=tokens,
+            raw_log_probs=np.asarray(state.raw[row, column, :length]),
+            processed_log_probs=np.asarray(state.processed[row, column, :length]),
+            finished=bool(state.done[row, column]),
+        )

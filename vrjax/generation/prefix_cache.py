@@ -1,0 +1,57 @@
+"""Prefill: run prompts once and keep their keys and values, for all samples, beams or agent steps that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from vrjax.models.attention import Visibility, row_attention
+from vrjax.models.decoder import Shard, unsharded
+from vrjax.models.qwen2_5_vl import Qwen2_5VL
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["keys", "values", "mask", "next_position", "logits"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class Prefix:
+    """What B prompts leave behind.
+
+    keys, values: [L, B, K, P, E]; mask: which of the P places hold a token; next_position: rotary position of the
+    token that comes next; logits: of that token, float32.
+    """
+
+    keys: Float[Array, "L B K P E"]
+    values: Float[Array, "L B K P E"]
+    mask: Bool[Array, "B P"]
+    next_position: Int[Array, "B"]
+    logits: Float[Array, "B V"]
+
+
+def prefill(
+    model: Qwen2_5VL,
+    tokens: Int[Array, "B P"],
+    positions: Int[Array, "3 B P"],
+    lengths: Int[Array, "B"],
+    next_position: Int[Array, "B"],
+    features: Float[Array, "M D"] | None,
+    feature_index: Int[Array, "B P"] | None,
+    shard: Shard = unsharded,
+) -> Prefix:
+    """Run right-padded prompts through the decoder once; a prompt's padding is never attended to."""
+    mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
+    visibility = Visibility(mask.astype(jnp.int32), jnp.zeros_like(tokens))
+    x = shard(model.embed(tokens, features, feature_index), ("batch", "length", None))
+
+    def attend(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
+        del memory
+        return row_attention(q, k, v, visibility), (k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
+
+    hidden, (keys, values) = model.text.run(x, model.text.tables(positions), attend, shard=shard)
+    last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)[:, 0]
+    return Prefix(keys, values, mask, next_position, model.text.logits(last))

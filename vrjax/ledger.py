@@ -1,0 +1,69 @@
+"""The compile ledger: every compiled program by name and shape, with the seconds its compilation took.
+
+Programs are compiled ahead of their first call, so that compile time is measured apart from run time. After `freeze`
+(warm-up is over) a new shape is a mistake in the buckets: it raises, or is only recorded, as the caller chose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import jax
+
+from vrjax.errors import RunError
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """program: name; shapes: of its arguments that vary; seconds: compile time; after_warm_up: came unexpectedly."""
+
+    program: str
+    shapes: str
+    seconds: float
+    after_warm_up: bool
+
+    def as_row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Ledger:
+    """Compiles and remembers. `on_unexpected`: "record" or "stop" once frozen; `listener` sees each new entry."""
+
+    on_unexpected: str = "record"
+    listener: Callable[[LedgerEntry], None] | None = None
+    entries: list[LedgerEntry] = field(default_factory=list)
+    _compiled: dict[tuple[str, Any], Any] = field(default_factory=dict)
+    _frozen: bool = False
+
+    def freeze(self) -> None:
+        """Warm-up is over: from now on a compilation is unexpected."""
+        self._frozen = True
+
+    def unexpected(self) -> list[LedgerEntry]:
+        return [entry for entry in self.entries if entry.after_warm_up]
+
+    def run(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
+        """Call `jitted(*args)`; `key` (hashable) must tell apart all shapes that the caller ever passes."""
+        compiled = self._compiled.get((program, key))
+        if compiled is None:
+            if self._frozen and self.on_unexpected == "stop":
+                raise RunError(
+                    f"program {program!r} was about to be compiled again after warm-up, for {key}. Add a bucket."
+                )
+            start = time.perf_counter()
+            compiled = jitted.lower(*args).compile()
+            entry = LedgerEntry(program, str(key), time.perf_counter() - start, self._frozen)
+            self.entries.append(entry)
+            if self.listener is not None:
+                self.listener(entry)
+            self._compiled[program, key] = compiled
+        return compiled(*args)
+
+
+def shape_key(tree: Any) -> tuple:
+    """Shapes and types of all arrays of a tree: a key for `Ledger.run` where a caller has nothing shorter."""
+    return tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in jax.tree.leaves(tree))
