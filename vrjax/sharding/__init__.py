@@ -1,0 +1,16 @@
+"""Where arrays live: the device mesh and the rules that map logical axes to it."""
+
+from vrjax.sharding.mesh import MESH_AXES, make_mesh
+from vrjax.sharding.rules import Rules, Sharder, map_parameters, parameter_shardings, rollout_rules, spec, update_rules
+
+__all__ = [
+    "MESH_AXES",
+    "Rules",
+    "Sharder",
+    "make_mesh",
+    "map_parameters",
+    "parameter_shardings",
+    "rollout_rules",
+    "spec",
+    "update_rules",
+]
