@@ -12,33 +12,17 @@ patches): the row names which. Bytes moved per second stand beside the machine's
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 
+from experiments.benchmarks.rows import Row, in_turn, run_benchmark
 from vrjax.video import frames_to_patches, normalise, smart_resize
 
 VIDEO_BUDGET = (128 * 28 * 28, 768 * 28 * 28)
 SMALL_BUDGET = (16 * 28 * 28, 100_352)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison; seconds are medians, `ratio` is peer_s / ours_s, `memory_mb` our peak of Python allocations."""
-
-    name: str
-    ours_s: float
-    peer: str
-    peer_s: float
-    ratio: float
-    memory_mb: float
-    note: str
 
 
 def measure(runs: int = 7, video: str | None = None) -> list[Row]:
@@ -73,15 +57,7 @@ def compare(
     ]
     peer = build_peer(budget)
     sides.append(lambda: peer(frames))
-    for side in sides:
-        side()
-    seconds: list[list[float]] = [[], [], []]
-    for _ in range(runs):
-        for side, taken in zip(sides, seconds, strict=True):
-            start = time.perf_counter()
-            side()
-            taken.append(time.perf_counter() - start)
-    ours, ours_float, theirs = (statistics.median(taken) for taken in seconds)
+    ours, ours_float, theirs = in_turn(sides, runs)
     size = f"{len(frames)} frames {frames.shape[2]}x{frames.shape[1]} to {width}x{height}"
     moved = frames.nbytes + len(frames) * height * width * 3
     floor = f"at least {moved / copy_rate() * 1e3:.1f} ms of memory traffic"
@@ -167,24 +143,11 @@ def peak_mb(side: Callable[[], object]) -> float:
     return peak / 2**20
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    from rich.console import Console
-    from rich.table import Table
+def main() -> int:
+    def extra(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--video", help="take 32 frames of this file instead of made ones")
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--runs", type=int, default=7, help="runs of each side, taken in turn (default 7)")
-    parser.add_argument("--video", help="take 32 frames of this file instead of made ones")
-    options = parser.parse_args(arguments)
-    rows = measure(options.runs, options.video)
-    table = Table("name", "ours ms", "peer ms", "ratio", "memory MB", "peer", "note")
-    for row in rows:
-        cells = (f"{row.ours_s * 1e3:.0f}", f"{row.peer_s * 1e3:.0f}", f"{row.ratio:.2f}", f"{row.memory_mb:.0f}")
-        table.add_row(row.name, *cells, row.peer, row.note)
-    Console(width=160).print(table)
-    if options.json:
-        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return 0
+    return run_benchmark(__doc__, lambda options: measure(options.runs, options.video), runs=7, extra=extra)
 
 
 if __name__ == "__main__":

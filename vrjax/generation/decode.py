@@ -148,13 +148,15 @@ def decode(
     masks: VocabularyMasks,
     numbers: SamplingNumbers,
     until: Int[Array, ""],
+    layers: tuple[Any, ...] | None,
     kind: tuple[bool, bool, bool],
-    unroll: bool,
 ) -> DecodeState:
-    """Go on until every row is done or `until` tokens were drawn; no word with the host on the way."""
-    layers, prefix_layers = None, None
-    if unroll:
-        _, layers = model.text.unstack()
+    """Go on until every row is done or `until` tokens were drawn; no word with the host on the way.
+
+    layers: the decoder's layers one by one (`Decoder.unstack`), to run them unrolled; None scans the stacked ones.
+    """
+    prefix_layers = None
+    if layers is not None:
         prefix_layers = tuple((prefix.keys[i], prefix.values[i]) for i in range(prefix.keys.shape[0]))
 
     def unfinished(state: DecodeState) -> Array:

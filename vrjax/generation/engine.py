@@ -118,14 +118,19 @@ class Engine:
         def run_prefill(params: Any, *arrays: Any) -> Prefix:
             return prefill(nnx.merge(graph, params), *arrays, shard=shard)
 
-        def run_decode(kind: Any, unroll: bool, params: Any, *arrays: Any) -> DecodeState:
-            return decoding.decode(nnx.merge(graph, params), *arrays, kind=kind, unroll=unroll)
+        def run_decode(kind: Any, params: Any, *arrays: Any) -> DecodeState:
+            return decoding.decode(nnx.merge(graph, params), *arrays, kind=kind)
+
+        def run_unstack(params: Any) -> tuple[Any, ...]:
+            return nnx.merge(graph, params).text.unstack()
 
         self._vision_program = jax.jit(run_vision)
         self._prefill_program = jax.jit(run_prefill)
         self._start_programs: dict[Any, Any] = {}
         self._decode_programs: dict[Any, Any] = {}
         self._run_decode = run_decode
+        self._unstack_program = jax.jit(run_unstack)
+        self._layers: tuple[Any, ...] | None = None
 
     # ---------------------------------------------------------------- vision
 
@@ -142,6 +147,16 @@ class Engine:
         while total > self.options.feature_cache_bytes and len(self._features) > 1:
             total -= self._features.popitem(last=False)[1].nbytes
         return [held[item.key] for item in items]
+
+    def set_params(self, params: Any, *, vision_changed: bool = True) -> None:
+        """Go on with other weights; cached vision features stay only where the tower's are the same."""
+        self.params, self._layers = params, None
+        if vision_changed:
+            self.forget_features()
+
+    def forget_features(self) -> None:
+        """Drop all cached vision features."""
+        self._features.clear()
 
     def _encode_one(self, item: Vision) -> Array:
         config, options = self.config.vision, self.options
@@ -206,15 +221,22 @@ class Engine:
             start = partial(decoding.start, kind=kind, capacity=capacity, unroll=self.unroll)
             self._start_programs[kind, capacity] = jax.jit(start)
         if kind not in self._decode_programs:
-            self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind, self.unroll), donate_argnums=2)
+            self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind), donate_argnums=2)
         state = self.ledger.run("start", shape, self._start_programs[kind, capacity], prefix, keys, self.masks, numbers)
         for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
             limit = np.int32(min(until, sampling.max_tokens))
             program = self._decode_programs[kind]
-            state = self.ledger.run("decode", shape, program, self.params, prefix, state, self.masks, numbers, limit)
+            arguments = (self.params, prefix, state, self.masks, numbers, limit, self._decode_layers())
+            state = self.ledger.run("decode", shape, program, *arguments)
             if bool(state.done.all()):
                 break
         return state
+
+    def _decode_layers(self) -> tuple[Any, ...] | None:
+        """Layers one by one where decoding unrolls them; made once for a set of weights."""
+        if self.unroll and self._layers is None:
+            self._layers = self.ledger.run("unstack", None, self._unstack_program, self.params)
+        return self._layers
 
     # ---------------------------------------------------------------- requests
 

@@ -184,11 +184,10 @@ class Decoder(nnx.Module):
         x, kept = jax.lax.scan(jax.checkpoint(body) if remat else body, x, (stacked, memory))
         return rms_norm(x, self.norm[...], self.config.norm_eps), kept
 
-    def unstack(self) -> tuple[nnx.GraphDef, tuple[Any, ...]]:
-        """The layers one by one, for `run_unrolled`; done once, outside of any loop."""
-        graph, stacked = nnx.split(self.layers)
-        slices = [jax.tree.map(lambda array, i=i: array[i], stacked) for i in range(self.config.layers)]
-        return graph, tuple(slices)
+    def unstack(self) -> tuple[Any, ...]:
+        """The layers one by one, for `run_unrolled`: a copy of their weights, to be made once and kept."""
+        _, stacked = nnx.split(self.layers)
+        return tuple(jax.tree.map(lambda array, i=i: array[i], stacked) for i in range(self.config.layers))
 
     def run_unrolled(
         self, x: Float[Array, "B S D"], tables: Tables, attend: Attend, layers: tuple[Any, ...], memory: tuple[Any, ...]

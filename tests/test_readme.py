@@ -1,0 +1,59 @@
+"""Every command of the README runs, in the order of the page, on small inputs (`make demo` has a test of its own)."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SHORTER = {
+    "vrjax-data shapes": "--clips 16 --val-clips 4 --test-clips 4",
+    "vrjax answer": "--max-tokens 8",
+    "vrjax train": "--progress False --optimizer.warmup 1",
+}
+
+
+def readme_commands() -> list[str]:
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("vrjax")]
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    commands = readme_commands()
+    names = {" ".join(command.split()[:2]) for command in commands}
+    assert names >= {"vrjax answer", "vrjax check-videos", "vrjax train", "vrjax score", "vrjax export"}
+    for folder in ("experiments", "data_tools", "vrjax"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copy(ROOT / "tests/fixtures/eg_vqa_result.json", tmp_path / "results.json")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def run(command: str) -> str:
+        extra = next((more for start, more in SHORTER.items() if command.startswith(start)), "")
+        words = shlex.split(f"{command.replace('--steps 700', '--steps 3')} {extra}")
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    # Those that make something come first; the page shows them in the order in which people want them.
+    for start in ("vrjax-data shapes", "vrjax train", "vrjax export"):
+        run(next(command for command in commands if command.startswith(start)))
+    clips = sorted((tmp_path / "data/shapes/videos").glob("*.mp4"))
+    shutil.copy(clips[0], tmp_path / "clip.mp4")
+    (tmp_path / "videos").symlink_to(tmp_path / "data/shapes/videos")
+    (tmp_path / "runs/demo").mkdir(parents=True)
+    (tmp_path / "runs/demo/model").symlink_to(tmp_path / "exported")
+    assert "Answer" in run(next(command for command in commands if command.startswith("vrjax answer")))
+    run(next(command for command in commands if command.startswith("vrjax check-videos")))
+    assert "soft" in run(next(command for command in commands if command.startswith("vrjax score")))
+
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    done = subprocess.run(
+        [sys.executable, "-c", code.group(1).replace("SamplingOptions(", "SamplingOptions(max_tokens=8, ")],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
