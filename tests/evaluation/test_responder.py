@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from vrjax.evidence import TokenSimilarity
 from vrjax.generation.prompts import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.generation.sampling import SamplingOptions
-from vrjax.loading import LoadedModel
+from vrjax.loading import LoadedModel, abstract_model
 from vrjax.records import load_records
 
 GREEDY = SamplingOptions(max_tokens=8, temperature=0)
@@ -29,7 +30,8 @@ def world(tmp_path_factory):
     make_dataset(folder, DatasetOptions(train=3, val=0, test=4))
     tokenizer, vocabulary = make_tokenizer(folder)
     config = model_config(vocabulary)
-    graph, params = nnx.split(Qwen2_5VL(config, nnx.Rngs(0)))
+    graph, _ = abstract_model(config)
+    params = jax.jit(lambda: nnx.split(Qwen2_5VL(config, nnx.Rngs(0)))[1])()
     model = LoadedModel(config, graph, params, ChatTokenizer.load(tokenizer))
     return folder, model, load_records(folder / "test.json")
 

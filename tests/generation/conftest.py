@@ -8,6 +8,7 @@ from flax import nnx
 from vrjax.generation.engine import Engine, EngineOptions
 from vrjax.generation.prompts import ChatTokenizer, Vision
 from vrjax.models.decoder import DecoderConfig
+from vrjax.models.parameters import abstract_parameters
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig, VisionConfig
 
 MARKS = [
@@ -88,17 +89,31 @@ def config(chat) -> Qwen2_5VLConfig:
 
 @pytest.fixture(scope="session")
 def split_model(config):
-    graph, params = nnx.split(Qwen2_5VL(config, nnx.Rngs(0)))
-    # Livelier than fresh weights, so that logits differ and samples depend on what was seen.
-    keys = iter(jax.random.split(jax.random.key(1), 200))
-    params = jax.tree.map(lambda x: x + 0.15 * jax.random.normal(next(keys), x.shape), params)
+    graph, _ = abstract_parameters(lambda: Qwen2_5VL(config, nnx.Rngs(0)))
+
+    @jax.jit
+    def build():
+        # Livelier than fresh weights, so that logits differ and samples depend on what was seen.
+        keys = iter(jax.random.split(jax.random.key(1), 200))
+        params = nnx.split(Qwen2_5VL(config, nnx.Rngs(0)))[1]
+        return jax.tree.map(lambda x: x + 0.15 * jax.random.normal(next(keys), x.shape), params)
+
+    params = build()
     return graph, params
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_engine(config, split_model, chat):
-    def build(**options) -> Engine:
-        return Engine(config, *split_model, chat, EngineOptions(**options))
+    """Engines by their options; one that was made before is handed out again, with its compiled programs."""
+    engines: dict[EngineOptions, Engine] = {}
+
+    def build(fresh: bool = False, **options) -> Engine:
+        key = EngineOptions(**{"length_multiple": 64, **options})
+        if fresh:
+            return Engine(config, *split_model, chat, key)
+        if key not in engines:
+            engines[key] = Engine(config, *split_model, chat, key)
+        return engines[key]
 
     return build
 

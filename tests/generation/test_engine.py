@@ -1,5 +1,6 @@
 """The engine against a plain full forward pass, one row and one token at a time."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -19,10 +20,13 @@ GREEDY = SamplingOptions(max_tokens=12, temperature=0)
 WARM = SamplingOptions(max_tokens=12, temperature=0.7)
 
 
+PADDED = 160  # one length for all reference passes, so that they share a program
+
+
 @partial(jax.jit, static_argnums=0)
-def forward(graph, params, tokens, positions, features, index):
+def forward(graph, params, tokens, positions, segment, features, index):
     model = nnx.merge(graph, params)
-    visibility = Visibility(jnp.ones_like(tokens), jnp.zeros_like(tokens))
+    visibility = Visibility(segment, jnp.zeros_like(segment))
     hidden, _ = model.text.run(
         model.embed(tokens, features, index),
         model.text.tables(positions),
@@ -31,27 +35,34 @@ def forward(graph, params, tokens, positions, features, index):
     return model.text.logits(hidden)
 
 
+@partial(jax.jit, static_argnums=0)
+def encode(graph, params, inputs):
+    return nnx.merge(graph, params).encode(inputs)
+
+
 def full_log_probs(engine, prompt, response, temperature=1.0):
-    """Log-softmax of the whole sequence in one unpadded pass: the reference for everything the engine records."""
-    model = nnx.merge(engine.graph, engine.params)
-    tokens = np.concatenate([prompt.tokens, response])[None]
+    """Log-softmax of prompt and response in one pass: the reference for everything the engine records."""
+    tokens = np.concatenate([prompt.tokens, response])
     extra = prompt.next_position + np.arange(len(response))
-    positions = np.concatenate([prompt.positions, np.broadcast_to(extra, (3, len(response)))], axis=1)[:, None]
-    index = np.full(tokens.shape, -1)
-    features = None
+    positions = np.concatenate([prompt.positions, np.broadcast_to(extra, (3, len(response)))], axis=1)
+    index = np.full(PADDED, -1)
+    features = np.zeros((PADDED, engine.config.text.width), np.float32)
     if prompt.vision:
         inputs, places = vision_inputs(
             [item.patches for item in prompt.vision], [item.grid for item in prompt.vision], engine.config.vision
         )
-        features = jax.jit(lambda inputs: model.encode(inputs))(inputs)
-        index[0, : len(prompt)] = prompt.feature_index(places)
-    logits = np.asarray(forward(engine.graph, engine.params, tokens, positions, features, index))
-    logits = logits[0, len(prompt) - 1 : -1] / temperature
-    return (
-        logits
-        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
-        - logits.max(-1, keepdims=True)
-    )
+        found = np.asarray(encode(engine.graph, engine.params, inputs))
+        features[: len(found)] = found
+        index[: len(prompt)] = prompt.feature_index(places)
+    more = PADDED - len(tokens)
+    segment = np.concatenate([np.ones(len(tokens), np.int32), np.zeros(more, np.int32)])
+    logits = forward(
+        engine.graph, engine.params, np.pad(tokens, (0, more))[None], np.pad(positions, ((0, 0), (0, more)))[:, None],
+        segment[None], features, index[None],
+    )  # fmt: skip
+    logits = np.asarray(logits)[0, len(prompt) - 1 : len(tokens) - 1] / temperature
+    top = logits.max(-1, keepdims=True)
+    return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
 
 
 @pytest.fixture
@@ -102,26 +113,20 @@ def test_order_of_results_is_the_order_of_requests(make_engine, prompts):
 
 
 def test_any_of_several_end_ids_stops_and_is_kept(make_engine, chat, prompts):
-    import dataclasses
-
-    engine = make_engine()
+    engine = make_engine(fresh=True)
     free = engine.generate([Request(prompt=prompts[0], samples=8)], WARM, seed=2)[0]
-    ends = {int(free[0].tokens[3]), int(free[1].tokens[5])}
-    stopping = make_engine()
-    stopping.chat = dataclasses.replace(chat, end_ids=tuple(ends))
-    stopping.__post_init__()
-    for before, after in zip(
-        free, stopping.generate([Request(prompt=prompts[0], samples=8)], WARM, seed=2)[0], strict=True
-    ):
-        hits = [i for i, token in enumerate(before.tokens) if int(token) in ends]
-        if not hits and not before.finished:
-            continue
-        length = min(hits) + 1 if hits else len(before.tokens)
-        if chat.end_ids[0] in before.tokens[:length].tolist():
-            continue
-        assert after.finished
+    ends = {int(free[0].tokens[3]), int(free[1].tokens[5]), *chat.end_ids}
+    engine.chat = dataclasses.replace(chat, end_ids=tuple(ends))
+    engine.masks = dataclasses.replace(
+        engine.masks, ends=jnp.isin(jnp.arange(len(engine.masks.ends)), np.array([*ends]))
+    )
+    stopped = engine.generate([Request(prompt=prompts[0], samples=8)], WARM, seed=2)[0]
+    for before, after in zip(free, stopped, strict=True):
+        hits = [i for i, token in enumerate(before.tokens.tolist()) if token in ends]
+        length = hits[0] + 1 if hits else len(before.tokens)
         np.testing.assert_array_equal(after.tokens, before.tokens[:length])
-        assert int(after.tokens[-1]) in ends
+        assert after.finished == bool(hits)
+    assert any(int(sample.tokens[-1]) not in chat.end_ids for sample in stopped if sample.finished)
 
 
 def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts):
@@ -134,7 +139,7 @@ def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts)
 
 
 def test_vision_runs_once_for_a_video_that_comes_again(make_engine, chat, config, make_video):
-    engine = make_engine()
+    engine = make_engine(fresh=True)
     calls = []
     original = engine._encode_one
     engine._encode_one = lambda item: calls.append(item.key) or original(item)
@@ -146,11 +151,12 @@ def test_vision_runs_once_for_a_video_that_comes_again(make_engine, chat, config
 
 
 def test_no_compilation_after_warm_up_within_the_buckets(make_engine, chat, config, make_video):
-    engine = make_engine()
+    engine = make_engine(fresh=True)
     engine.ledger.on_unexpected = "stop"
-    engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(1, (4, 4, 4))]))], WARM)
+    text = "What moves ? The red circle then stops and moves then stops"
+    engine.generate([Request(prompt=build_prompt(chat, config, text, [make_video(1, (4, 4, 4))]))], WARM)
     engine.ledger.freeze()
-    engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(2, (3, 4, 4))]))], WARM)
+    engine.generate([Request(prompt=build_prompt(chat, config, text, [make_video(2, (3, 4, 4))]))], WARM)
     with pytest.raises(RunError, match="compiled again"):
         engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(3, (4, 20, 20))]))], WARM)
 

@@ -19,7 +19,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from vrjax.models.parameters import Declare, normal, ones, zeros
+from vrjax.models.parameters import Declare, fan_in, ones, zeros
 from vrjax.models.rotary import axis_of_frequency, inverse_frequencies, llama3_scaled, rotary_tables, rotate
 
 Tables = tuple[Array, Array]
@@ -95,8 +95,7 @@ class DecoderLayer(nnx.Module):
         width, size = config.width, config.head_size
         heads, kv_heads = config.heads * size, config.kv_heads * size
         self.config = config
-        init = normal(0.02)
-        out_init = normal(0.02 / math.sqrt(2 * config.layers))
+        init, out_init = fan_in(), fan_in((2 * config.layers) ** -0.5)
         self.input_norm = declare("input_layernorm.weight", (width,), (None,), ones)
         self.q = declare("self_attn.q_proj.weight", (heads, width), ("heads", "embed"), init)
         self.k = declare("self_attn.k_proj.weight", (kv_heads, width), ("kv_heads", "embed"), init)
@@ -137,12 +136,12 @@ class Decoder(nnx.Module):
     def __init__(self, config: DecoderConfig, declare: Declare, head: Declare):
         self.config = config
         self.embedding = declare(
-            "embed_tokens.weight", (config.vocabulary, config.width), ("vocab", "embed"), normal(0.02)
+            "embed_tokens.weight", (config.vocabulary, config.width), ("vocab", "embed"), fan_in()
         )
         self.layers = DecoderLayer(config, declare.inside("layers.{layer}.", config.layers))
         self.norm = declare("norm.weight", (config.width,), (None,), ones)
         if not config.tied:
-            self.head = head("lm_head.weight", (config.vocabulary, config.width), ("vocab", "embed"), normal(0.02))
+            self.head = head("lm_head.weight", (config.vocabulary, config.width), ("vocab", "embed"), fan_in())
 
     def embed(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:
         return self.embedding[...][tokens]

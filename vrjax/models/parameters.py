@@ -56,8 +56,9 @@ class ParameterSpec:
         return [self.hf_name.format(layer=index) for index in range(self.layers)]
 
 
-def normal(stddev: float) -> Initializer:
-    return lambda key, shape, dtype: stddev * jax.random.normal(key, shape, dtype)
+def fan_in(gain: float = 1.0) -> Initializer:
+    """Normal with standard deviation gain / sqrt(inputs), the last axis being the inputs (LeCun et al. 1998)."""
+    return lambda key, shape, dtype: gain * shape[-1] ** -0.5 * jax.random.normal(key, shape, dtype)
 
 
 def ones(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

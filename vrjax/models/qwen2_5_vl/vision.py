@@ -5,7 +5,6 @@ Letters: F frames (temporal patches), N patches of a frame, D width, H heads, E 
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from vrjax.models.attention import softmax_sum
 from vrjax.models.decoder import Shard, linear, rms_norm, unsharded
-from vrjax.models.parameters import Declare, normal, ones, zeros
+from vrjax.models.parameters import Declare, fan_in, ones, zeros
 from vrjax.models.qwen2_5_vl.config import VisionConfig
 from vrjax.models.qwen2_5_vl.layout import VisionInputs, window_slots
 from vrjax.models.rotary import grid_rotary_tables, rotate
@@ -38,7 +37,7 @@ def normalize_pixels(patches: Array, config: VisionConfig, dtype: Any) -> Float[
 class VisionBlock(nnx.Module):
     def __init__(self, config: VisionConfig, declare: Declare):
         self.config = config
-        width, init, out_init = config.width, normal(0.02), normal(0.02 / math.sqrt(2 * config.layers))
+        width, init, out_init = config.width, fan_in(), fan_in((2 * config.layers) ** -0.5)
         self.norm1 = declare("norm1.weight", (width,), (None,), ones)
         self.qkv = declare("attn.qkv.weight", (3 * width, width), ("heads", "embed"), init)
         self.qkv_bias = declare("attn.qkv.bias", (3 * width,), ("heads",), zeros)
@@ -103,15 +102,15 @@ class VisionTower(nnx.Module):
             "patch_embed.proj.weight",
             (width, config.patch_values),
             ("embed", "patch"),
-            normal(0.02),
+            fan_in(),
             hf_shape=(width, config.channels, config.temporal_patch_size, config.patch_size, config.patch_size),
         )
         self.blocks = VisionBlock(config, declare.inside("blocks.{layer}.", config.layers))
         self.merger_norm = declare("merger.ln_q.weight", (width,), (None,), ones)
-        self.merger_in = declare("merger.mlp.0.weight", (unit * width, unit * width), ("mlp", "embed"), normal(0.02))
+        self.merger_in = declare("merger.mlp.0.weight", (unit * width, unit * width), ("mlp", "embed"), fan_in())
         self.merger_in_bias = declare("merger.mlp.0.bias", (unit * width,), ("mlp",), zeros)
         self.merger_out = declare(
-            "merger.mlp.2.weight", (config.out_width, unit * width), ("embed", "mlp"), normal(0.02)
+            "merger.mlp.2.weight", (config.out_width, unit * width), ("embed", "mlp"), fan_in()
         )
         self.merger_out_bias = declare("merger.mlp.2.bias", (config.out_width,), (None,), zeros)
 

@@ -1,0 +1,199 @@
+"""From records to batches: Grain reads scheduled rows ahead, decoding videos, and hands out batches of one bucket.
+
+The order is the schedule's; the iterator's state is the number of the next row of the run. Each process reads every
+`count`-th row, so the state fits any number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import grain
+import grain.experimental
+import numpy as np
+from jaxtyping import UInt8
+
+from vrjax.errors import InputError, VideoError
+from vrjax.generation.prompts import Vision
+from vrjax.records import VideoRecord
+from vrjax.training.buckets import RowSize, padding_share
+from vrjax.training.patch_cache import PatchCache
+from vrjax.training.rows import PackedText, Rows, empty_text, empty_vision, pad_text, row_vision
+from vrjax.training.schedule import EMPTY, Schedule
+from vrjax.training.survey import RowText, Survey, blind_vision
+from vrjax.video import FramePlan
+
+LoadPatches = Callable[[FramePlan], UInt8[np.ndarray, "S V"]]
+_MESSAGE_BYTES = 400
+_KEPT_TEXTS = 4096
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Surveyed records, dataset after dataset, as rows by number.
+
+    load: decodes a plan to patches (from several threads). Rows hold no pixels until they are read.
+    """
+
+    records: tuple[VideoRecord, ...]
+    survey: Survey
+    counts: tuple[int, ...]
+    text: RowText
+    load: LoadPatches
+    cache: PatchCache | None = None
+
+    @property
+    def sizes(self) -> tuple[RowSize, ...]:
+        return tuple(row.size for row in self.survey.rows)
+
+    def patches(self, plan: FramePlan) -> UInt8[np.ndarray, "S V"]:
+        """Decoded patches, from the cache where they are there. Raises VideoError where the video cannot be read."""
+        if self.cache is None:
+            return self.load(plan)
+        found = self.cache.read(plan.hash, plan.patch_count)
+        if found is None:
+            found = self.load(plan)
+            self.cache.write(plan.hash, found)
+        return found
+
+
+class RowReader:
+    """Grain's random-access source: element i is row i of the run, padded to its batch's bucket.
+
+    An element is a dict: `rows` (Rows without a batch axis) and `damage` (bytes; empty where all is well). A row that
+    cannot be read comes out empty, with weight 0.
+    """
+
+    def __init__(self, corpus: Corpus, schedule: Schedule, batches: int) -> None:
+        self.corpus, self.schedule, self.batches = corpus, schedule, batches
+        self._text = lru_cache(maxsize=_KEPT_TEXTS)(self._make_text)
+
+    def __len__(self) -> int:
+        return self.batches * self.schedule.batch_size
+
+    def __repr__(self) -> str:
+        return f"RowReader({len(self)} rows)"
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        number, place = divmod(int(index), self.schedule.batch_size)
+        batch = self.schedule.batch(number)
+        bucket, row = self.schedule.buckets[batch.bucket], batch.rows[place]
+        text, vision, damage = self._read(row, bucket)
+        return {"rows": Rows(text, vision), "damage": np.array(damage.encode()[:_MESSAGE_BYTES], f"S{_MESSAGE_BYTES}")}
+
+    def _read(self, row: int, bucket: RowSize) -> tuple[PackedText, Any, str]:
+        text, damage = self.corpus.text, ""
+        plan = None if row == EMPTY else self.corpus.survey.plans[self.corpus.survey.rows[row].record]
+        if plan is not None and self.corpus.survey.rows[row].questions:
+            try:
+                vision = Vision.of_plan(plan, self.corpus.patches(plan))
+                inputs, places = row_vision(vision, text.config.vision, bucket)
+                return pad_text(self._with_places(row, places), bucket, text.chat.pad_id), inputs, ""
+            except VideoError as error:
+                damage = f"{error} ({error.kind})"
+        return empty_text(bucket, text.chat.pad_id), empty_vision(text.config.vision, bucket), damage
+
+    def _make_text(self, row: int) -> PackedText:
+        """Text of a row with features numbered as the prompt lists them, and where they stand."""
+        entry = self.corpus.survey.rows[row]
+        plan = self.corpus.survey.plans[entry.record]
+        assert plan is not None
+        vision = blind_vision(plan)
+        merge = self.corpus.text.config.vision.merge_size**2
+        counts = [item.grid[0] * item.grid[1] * item.grid[2] // merge for item in vision]
+        starts = np.cumsum([0, *counts])
+        numbered = [np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)]
+        return self.corpus.text.row(self.corpus.records[entry.record], entry.questions, vision, numbered)
+
+    def _with_places(self, row: int, places: Sequence[np.ndarray]) -> PackedText:
+        text = self._text(row)
+        order = np.concatenate(places)
+        index = np.where(text.feature_index >= 0, order[np.maximum(text.feature_index, 0)], -1)
+        return replace(text, feature_index=index.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """This process's rows of one batch.
+
+    number: of the batch in the run; epoch; rows: arrays [B / processes, …]; bucket: its size; names: record ids of the
+    whole batch; damaged: (record id, message) of rows that could not be read here; padding: share of the tokens
+    computed that are padding; state: of the iterator after this batch.
+    """
+
+    number: int
+    epoch: int
+    rows: Rows
+    bucket: RowSize
+    names: tuple[str, ...]
+    damaged: tuple[tuple[str, str], ...]
+    padding: float
+    state: dict[str, Any]
+
+
+class BatchIterator(Iterator[HostBatch]):
+    """Batches of a run in order, from batch 0 or from a saved state on; ends after `batches`."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        schedule: Schedule,
+        batches: int,
+        *,
+        process: int = 0,
+        processes: int = 1,
+        threads: int = 2,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        """threads: each makes one batch, row by row; threads + 1 batches are read ahead.
+
+        Raises InputError where processes do not divide the batch.
+        """
+        if schedule.batch_size % processes:
+            raise InputError(
+                f"batch_size {schedule.batch_size} is not divisible by {processes} processes. Change the batch size."
+            )
+        self._corpus, self._schedule, self._process, self._processes = corpus, schedule, process, processes
+        reader = RowReader(corpus, schedule, batches)
+        self._iterator = iter(
+            grain.experimental.ElasticIterator(
+                grain.MapDataset.source(reader),
+                schedule.batch_size,
+                grain.sharding.ShardOptions(process, processes),
+                read_options=grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads + 1),
+            )
+        )
+        if state is not None:
+            self._iterator.set_state(state)
+
+    def __next__(self) -> HostBatch:
+        number = int(self._iterator.get_state()["global_next_index"]) // self._schedule.batch_size
+        element = next(self._iterator)
+        batch = self._schedule.batch(number)
+        rows = self._corpus.survey.rows
+        names = tuple("" if row == EMPTY else rows[row].name for row in batch.rows)
+        mine = names[self._process :: self._processes]
+        damaged = tuple(
+            (name, message.decode(errors="replace"))
+            for name, message in zip(mine, element["damage"], strict=True)
+            if message
+        )
+        bucket = self._schedule.buckets[batch.bucket]
+        sizes = [None if row == EMPTY or not rows[row].questions else rows[row].size for row in batch.rows]
+        return HostBatch(
+            number,
+            self._schedule.epoch_of(number),
+            element["rows"],
+            bucket,
+            tuple(name for name in names if name),
+            damaged,
+            padding_share(sizes, [bucket] * len(sizes)),
+            self._iterator.get_state(),
+        )
+
+    def close(self) -> None:
+        self._iterator.close()

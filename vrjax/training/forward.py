@@ -1,0 +1,52 @@
+"""The forward pass of training: packed rows to the hidden states that predict their targets.
+
+Letters: B rows, S tokens, R predicted tokens of a row, M vision features of the batch, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vrjax.models.attention import Visibility, row_attention
+from vrjax.models.decoder import Shard, unsharded
+from vrjax.models.qwen2_5_vl import Qwen2_5VL, VisionInputs
+from vrjax.training.rows import PackedText
+
+
+@dataclass(frozen=True)
+class ForwardOptions:
+    """dtype: of weights and activations; remat: recompute layers in the backward pass; shard: see vrjax.sharding."""
+
+    dtype: Any = jnp.float32
+    remat: bool = True
+    shard: Shard = unsharded
+
+
+def encode_rows(model: Qwen2_5VL, vision: VisionInputs, options: ForwardOptions) -> Float[Array, "M D"]:
+    """Vision features of B rows, one row's after another's; inputs stand on a first axis [B, F, …]."""
+    flat = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), vision)
+    return model.encode(flat, remat=options.remat, shard=options.shard)
+
+
+def target_hidden(
+    model: Qwen2_5VL, text: PackedText, features: Float[Array, "M D"], options: ForwardOptions
+) -> Float[Array, "B R D"]:
+    """Hidden states from which the targets are read off, gathered so that the head runs on nothing else."""
+    batch = text.tokens.shape[0]
+    first = jnp.arange(batch, dtype=jnp.int32)[:, None] * (features.shape[0] // batch)
+    index = jnp.where(text.feature_index >= 0, text.feature_index + first, -1)
+    x = options.shard(model.embed(jnp.asarray(text.tokens), features, index), ("batch", "length", None))
+    visibility = Visibility(jnp.asarray(text.segment), jnp.asarray(text.branch))
+
+    def attend(q: Array, k: Array, v: Array, memory: None) -> tuple[Array, None]:
+        del memory
+        return row_attention(q, k, v, visibility), None
+
+    tables = model.text.tables(jnp.moveaxis(text.positions, 1, 0))
+    hidden, _ = model.text.run(x, tables, attend, remat=options.remat, shard=options.shard)
+    return jnp.take_along_axis(hidden, text.target_at[..., None], axis=1)

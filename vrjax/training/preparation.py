@@ -1,0 +1,113 @@
+"""All that an SFT run needs before its first step, in this order: mesh, model, data, optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from vrjax.loading import LoadedModel
+from vrjax.sharding import Sharder, make_mesh, update_rules
+from vrjax.training.buckets import RowSize, fit_buckets
+from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
+from vrjax.training.data import BatchIterator, Corpus
+from vrjax.training.forward import ForwardOptions
+from vrjax.training.logging import RunLog
+from vrjax.training.placement import check_batch, place_state
+from vrjax.training.run_directory import RunDirectory, resolved
+from vrjax.training.schedule import Schedule
+from vrjax.training.sources import keep_model_files, open_corpus, open_model
+from vrjax.training.state import TrainState, make_optimizer
+from vrjax.training.survey import NOTHING, RowText
+from vrjax.video import ReaderPool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run, ready to restore and start. model: without parameters, they are in `state`. steps: of the whole run."""
+
+    mesh: Mesh
+    model: LoadedModel
+    corpus: Corpus
+    held_out: Corpus | None
+    buckets: tuple[RowSize, ...]
+    schedule: Schedule
+    steps: int
+    optimizer: optax.GradientTransformation
+    rate: optax.Schedule
+    state: TrainState
+    shardings: Any
+    options: ForwardOptions
+
+    def batches(
+        self, corpus: Corpus, schedule: Schedule, count: int, threads: int, state: dict | None
+    ) -> BatchIterator:
+        """This process's share of `count` batches."""
+        return BatchIterator(
+            corpus,
+            schedule,
+            count,
+            process=jax.process_index(),
+            processes=jax.process_count(),
+            threads=threads,
+            state=state,
+        )
+
+
+def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool) -> Prepared:
+    """Check the settings first, then load. Raises InputError or RunError, naming what to change."""
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.seq, config.mesh.tensor)
+    check_batch(config.batch.videos, config.batch.micro_batches, mesh)
+    run.check_config(resolved(config), FREE_FIELDS)
+    run.record_environment()
+
+    model = open_model(config.model, mesh)
+    keep_model_files(model, run)
+
+    context = model.config.text.max_positions
+    text = RowText(model.chat, model.config, config.template, min(config.batch.max_length or context, context))
+
+    def corpus(datasets: Sequence[DatasetConfig], name: str) -> Corpus:
+        return open_corpus(
+            datasets, text, config.frames, config.input, config.batch.questions, run, name, pool, log.say
+        )
+
+    training = corpus(config.data, "survey")
+    held_out = corpus(config.validation, "survey_validation") if config.validation else None
+    sizes = [size for part in (training, held_out) if part is not None for size in part.sizes if size != NOTHING]
+    buckets = fit_buckets(sizes, config.batch.max_programs, config.batch.max_padding)
+    weights = [dataset.weight for dataset in config.data]
+    schedule = Schedule(training.sizes, training.counts, weights, buckets, config.batch.videos, config.seed)
+    steps = config.steps if config.steps is not None else count_steps(schedule, config.epochs)
+
+    optimizer = make_optimizer(config.optimizer, steps)
+    state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config)
+    narrow = jax.default_backend() != "cpu" if config.compute == "auto" else config.compute == "bfloat16"
+    options = ForwardOptions(jnp.bfloat16 if narrow else jnp.float32, config.remat, Sharder(mesh, update_rules()))
+    return Prepared(
+        mesh=mesh,
+        model=replace(model, params=nnx.State({})),
+        corpus=training,
+        held_out=held_out,
+        buckets=buckets,
+        schedule=schedule,
+        steps=steps,
+        optimizer=optimizer,
+        rate=config.optimizer.rate(steps),
+        state=state,
+        shardings=shardings,
+        options=options,
+    )
+
+
+def count_steps(schedule: Schedule, epochs: float) -> int:
+    """Batches in a number of epochs, which need not be whole."""
+    whole = int(epochs)
+    part = epochs - whole
+    return schedule.batches_in(whole) + (round(part * len(schedule.block(whole))) if part else 0)

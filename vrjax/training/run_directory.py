@@ -1,0 +1,183 @@
+"""A run directory explains itself and survives being killed at any time.
+
+config.json        the resolved configuration
+environment.json   versions, devices, command: one entry a start
+model/             configuration and tokenizer of the model, no weights
+survey.json        frame plans, row sizes and damaged records of the data
+metrics.jsonl      one line a logged step
+ledger.jsonl       every compiled program
+damage.jsonl       damaged records met while training
+tensorboard/       the metrics again
+checkpoints/
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from vrjax.errors import InputError, RunError
+
+METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT = (
+    "metrics.jsonl",
+    "ledger.jsonl",
+    "damage.jsonl",
+    "config.json",
+    "environment.json",
+)
+_PACKAGES = ("vrjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformers", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """Files of one run. Only process 0 writes (`writes`); the others read."""
+
+    path: Path
+    writes: bool = True
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a whole file or nothing. Raises RunError naming it where that fails."""
+        if not self.writes:
+            return
+        path = self.path / name
+        partial = path.with_name(f".{name}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1, ensure_ascii=False)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be written ({error.strerror}). Check the folder and the free space."
+            ) from error
+
+    def read_json(self, name: str) -> Any | None:
+        """Content of a file, or None where it is not there. Raises InputError where it is not JSON."""
+        path = self.path / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read ({error}). Remove it, or use another run directory.") from error
+
+    def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add lines to a `.jsonl` file. Raises RunError where that fails."""
+        if not self.writes:
+            return
+        path = self.path / name
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written ({error.strerror}). Check the free space.") from error
+
+    def read_lines(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a `.jsonl` file; a last line that was cut short by a kill is left out."""
+        try:
+            lines = (self.path / name).read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
+            return []
+        rows = []
+        for number, line in enumerate(lines):
+            try:
+                if line.strip():
+                    rows.append(json.loads(line))
+            except ValueError as error:
+                if number < len(lines) - 1:
+                    raise InputError(f"{self.path / name}: line {number + 1} is not JSON. Remove the line.") from error
+        return rows
+
+    def keep_until(self, name: str, step: int) -> None:
+        """Drop the lines of a `.jsonl` file whose `step` lies past `step`: the run goes on from there."""
+        if not self.writes or not (self.path / name).exists():
+            return
+        rows = [row for row in self.read_lines(name) if row.get("step", 0) <= step]
+        partial = self.path / f".{name}.partial"
+        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        os.replace(partial, self.path / name)
+
+    def check_config(self, config: Mapping[str, Any], free: Iterable[str] = ()) -> None:
+        """Write `config.json`, or compare with the one that is there.
+
+        free: names of top fields that may change between starts. Raises InputError naming the first other field that
+        differs: a run cannot go on with other settings.
+        """
+        found = self.read_json(CONFIG)
+        wanted = json.loads(json.dumps(config))
+        if found is not None:
+            free = set(free)
+            for key in sorted({*found, *wanted} - free):
+                if found.get(key) != wanted.get(key):
+                    raise InputError(
+                        f"{self.path}: holds a run whose {key} is {_short(found.get(key))}, not "
+                        f"{_short(wanted.get(key))}. Restore the setting, or use another run_dir."
+                    )
+        if found != wanted:
+            self.write_json(CONFIG, wanted)
+
+    def record_environment(self) -> None:
+        """Add this start to `environment.json`: versions, devices, and the command without what the shell knows."""
+        starts = self.read_json(ENVIRONMENT) or []
+        self.write_json(ENVIRONMENT, [*starts, environment()])
+
+
+def environment() -> dict[str, Any]:
+    """What a run ran on. No environment variables: they may hold keys."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+        "processes": jax.process_count(),
+        "packages": versions,
+    }
+
+
+def resolved(value: Any) -> Any:
+    """A configuration as JSON: dataclasses by field, with their type's name; functions by module and name."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: resolved(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(key): resolved(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [resolved(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Callable):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:197] + "…"
