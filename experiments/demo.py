@@ -104,7 +104,6 @@ def run(demo: Demo) -> int:
     exported = demo.out / "model"
     if not exported.exists():
         save(model, exported)
-        PromptRecipe(FRAMES, instruction="").write(exported)
     shown = answer_one(exported, data, records[0])
 
     summary = {

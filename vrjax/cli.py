@@ -6,8 +6,9 @@ Exit codes: 0 done, 1 the run failed or its quality gate did not hold, 2 bad usa
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
 
 import tyro
 
@@ -18,11 +19,6 @@ from vrjax.commands.score import Score
 from vrjax.commands.train import Train
 from vrjax.errors import VrjaxError
 
-
-class Command(Protocol):
-    def run(self) -> int: ...
-
-
 Commands = (
     Annotated[Answer, tyro.conf.subcommand("answer")]
     | Annotated[Train, tyro.conf.subcommand("train")]
@@ -32,10 +28,10 @@ Commands = (
 )
 
 
-def execute(command: Command) -> int:
+def execute(run: Callable[[], int]) -> int:
     """Run a command; an error that is meant for people is printed as its one sentence."""
     try:
-        return command.run()
+        return run()
     except VrjaxError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -46,13 +42,17 @@ def execute(command: Command) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `vrjax` script."""
+    words, fields = list(sys.argv[1:] if arguments is None else arguments), []
+    if words[:1] == ["train"]:  # what follows the experiment's file changes its fields, not the command's options
+        own, fields = Train.split(words[1:])
+        words = ["train", *own]
     command = tyro.cli(
         Commands,  # pyright: ignore[reportArgumentType]
         prog="vrjax",
         description="Video language models that show their evidence, in JAX.",
-        args=arguments,
+        args=words,
     )
-    sys.exit(execute(command))
+    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train) else command.run))
 
 
 if __name__ == "__main__":

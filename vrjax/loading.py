@@ -21,6 +21,7 @@ from vrjax.checkpoints.training_state import TrainingCheckpoints
 from vrjax.checkpoints.whole_directory import whole_directory
 from vrjax.errors import CheckpointError, InputError
 from vrjax.generation.prompts import ChatTokenizer
+from vrjax.generation.recipe import FILE_NAME as PROMPT_RECIPE
 from vrjax.models.parameters import abstract_parameters, cast_parameters
 from vrjax.models.registry import architecture_of, read_config
 from vrjax.sharding import Rules, parameter_shardings, rollout_rules
@@ -31,6 +32,7 @@ HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "merges.txt"]
 CHECKPOINTS, MODEL = "checkpoints", "model"
 # Files that go from a model's directory into its export as they are.
 KEPT_FILES = (
+    PROMPT_RECIPE,
     "generation_config.json",
     "preprocessor_config.json",
     "video_preprocessor_config.json",

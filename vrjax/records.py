@@ -1,6 +1,6 @@
 """The one schema: a video, the questions about it, and the evidence for their answers.
 
-The JSON form is the one that EG-VQA was released in (https://github.com/HCPLab-SYSU/EG-VQA): a list of videos, each with
+The JSON form is the one that EG-VQA was released in (github.com/HCPLab-SYSU/EG-VQA): a list of videos, each with
 `metadata.segments` and `questions`. Unknown fields are kept, so that reading and writing a file loses nothing.
 Times are seconds from the start of the video.
 """
@@ -135,7 +135,7 @@ def load_records(path: str | Path) -> list[VideoRecord]:
 
 
 def save_records(path: str | Path, records: Iterable[VideoRecord] | Sequence[VideoRecord]) -> None:
-    """Write records as a JSON list, or one a line where the name ends in `.jsonl`; fields that were never set stay out."""
+    """Write records as a JSON list, or one a line for `.jsonl`; fields that were never set stay out."""
     rows = [record.model_dump(mode="json", exclude_unset=True) for record in records]
     path = Path(path)
     if path.suffix == ".jsonl":

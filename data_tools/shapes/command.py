@@ -13,7 +13,8 @@ class Shapes:
     The same options give the same bytes. A folder that is already complete is left as it is. At the end a table shows
     how many answers and how much of the evidence a guess gets right that reads the question but not the video.
 
-    Examples:
+    Examples::
+
       vrjax-data shapes --out data/shapes --clips 2000 --seed 0
       vrjax-data shapes --out data/large --clips 100 --size 112 --fps 8 --workers 4
     """

@@ -3,9 +3,9 @@
     python -m experiments.benchmarks.generation [--json FILE] [--runs 5]
 
 Model: text 512 wide, 8 layers, 8 heads, 2 kv, mlp 1408, vocabulary 8192; vision 8 layers, 256 wide, full blocks 3
-and 7. Prompt: 1,090 tokens, 1,024 of them video. Both sides emit exactly 64 tokens. `rollout_g8`: 8 samples, vision and
-prefill included. `decode_b1`: one sequence, decoding alone (a run of 64 tokens less a run of 1). The notes hold what the
-machine itself allows: its matmul rate and read bandwidth, measured in the same run.
+and 7. Prompt: 1,090 tokens, 1,024 of them video. Both sides emit exactly 64 tokens. `rollout_g8`: 8 samples, vision
+and prefill included. `decode_b1`: one sequence, decoding alone (a run of 64 tokens less a run of 1). The notes hold
+what the machine itself allows: its matmul rate and read bandwidth, measured in the same run.
 """
 
 from __future__ import annotations
@@ -88,12 +88,13 @@ def load_peer(engine: Engine, directory: Path) -> Any:
 
 def peer_inputs(engine: Engine, prompt: Prompt, rows: int) -> dict[str, Any]:
     """The prompt as transformers reads it, repeated `rows` times; pixels are normalised beforehand."""
+    import jax.numpy as jnp
     import torch
 
     from vrjax.models.qwen2_5_vl.vision import normalize_pixels
 
     tokens = torch.tensor(np.asarray(prompt.tokens, np.int64))[None].repeat(rows, 1)
-    pixels = np.asarray(normalize_pixels(prompt.vision[0].patches[None], engine.config.vision, np.float32))[0]
+    pixels = np.asarray(normalize_pixels(jnp.asarray(prompt.vision[0].patches[None]), engine.config.vision, np.float32))[0]
     return {
         "input_ids": tokens,
         "attention_mask": torch.ones_like(tokens),

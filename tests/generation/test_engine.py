@@ -161,6 +161,29 @@ def test_no_compilation_after_warm_up_within_the_buckets(make_engine, chat, conf
         engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(3, (4, 20, 20))]))], WARM)
 
 
+def test_mixed_clip_lengths_compile_nothing_new_and_pad_little(make_engine, chat, config, make_video):
+    """Warm-up on clips of 8 to 40 temporal patches; then clips of lengths that were not among them."""
+    engine = make_engine(fresh=True, length_multiple=16, batch_rows=4)
+    words = ["What moves ?", "What moves then ? The red circle", "The red square then stops and moves ?"]
+
+    def ask(lengths, seed):
+        prompts = [
+            build_prompt(chat, config, words[n % 3], [make_video(seed + n, (t, 4, 8))], name=f"{seed} {n}")
+            for n, t in enumerate(lengths)
+        ]
+        engine.generate([Request(prompt=prompt) for prompt in prompts], SamplingOptions(max_tokens=4))
+
+    ask([t for t in range(8, 42, 2) for _ in range(4)], seed=0)
+    engine.ledger.freeze()
+    engine.ledger.on_unexpected = "stop"
+    engine.padding.used.clear()
+    engine.padding.computed.clear()
+    held_out = np.random.default_rng(5).integers(8, 41, 60).tolist()
+    ask(held_out, seed=1000)
+    assert not engine.ledger.unexpected()
+    assert engine.padding.share <= 0.20
+
+
 def test_a_prompt_beyond_the_context_is_refused_by_name(make_engine, chat, config, make_video):
     prompt = build_prompt(chat, config, "What ?", [make_video(1, (60, 8, 8))], name="long one")
     with pytest.raises(InputError, match=r"long one.*exceed the model's context of 512"):

@@ -77,7 +77,8 @@ labels = st.lists(st.integers(0, 2), min_size=BATCH * LENGTH, max_size=BATCH * L
 @pytest.fixture(scope="module")
 def blockwise():
     """Compiled with blocks of 5 queries, so that 13 tokens make three blocks, the last one short."""
-    whole, attention.QUERY_BLOCK = attention.QUERY_BLOCK, 5
+    sizes = attention.QUERY_BLOCK, attention.ONE_BLOCK
+    attention.QUERY_BLOCK, attention.ONE_BLOCK = 5, 4
 
     @jax.jit
     def call(q, k, v, segment, branch, pull):
@@ -87,7 +88,7 @@ def blockwise():
     shape, key_shape = (BATCH, LENGTH, HEADS, SIZE), (BATCH, LENGTH, KEY_HEADS, SIZE)
     zeros, ids = partial(np.zeros, dtype=np.float32), np.zeros((BATCH, LENGTH), np.int32)
     call(zeros(shape), zeros(key_shape), zeros(key_shape), ids, ids, zeros(shape))
-    attention.QUERY_BLOCK = whole
+    attention.QUERY_BLOCK, attention.ONE_BLOCK = sizes
     return call
 
 
@@ -120,7 +121,7 @@ SAMPLES, PREFIX, SUFFIX = 3, 7, 5
 @jax.jit
 def compiled_suffix(q, new_k, new_v, prefix_k, prefix_v, suffix_k, suffix_v, prefix_mask, suffix_mask, pull):
     def call(q, new_k, new_v, prefix_k, prefix_v, suffix_k, suffix_v):
-        prefix, suffix = (prefix_k, prefix_v), (suffix_k, suffix_v)
+        prefix, suffix = (jnp.swapaxes(prefix_k, 2, 3), prefix_v), (suffix_k, suffix_v)  # keys lie transposed
         return suffix_attention(q, new_k, new_v, prefix, prefix_mask, suffix, suffix_mask)
 
     return pulled(call, pull, q, new_k, new_v, prefix_k, prefix_v, suffix_k, suffix_v)

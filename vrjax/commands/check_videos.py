@@ -19,7 +19,8 @@ class CheckVideos:
     Each file is opened in a process that is killed at the time limit; its packets are counted, and its first, middle
     and last frames decoded. Exit code 0: all fine; 1: some will fail; 2: bad usage.
 
-    Examples:
+    Examples::
+
       vrjax check-videos clips/
       vrjax check-videos a.mp4 b.mkv --json
       vrjax check-videos clips/ --workers 8 --time-limit-s 10

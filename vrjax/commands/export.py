@@ -16,7 +16,8 @@ class Export:
     The source is a run directory of `vrjax train` (its best checkpoint by the validation metric, else its last), one
     checkpoint of a run (`runs/x/checkpoints/500`), a Hugging Face directory, or a hub id.
 
-    Examples:
+    Examples::
+
         vrjax export runs/demo exported
         vrjax export runs/demo exported --step 500 --dtype bfloat16
         vrjax export Qwen/Qwen2.5-VL-3B-Instruct copy

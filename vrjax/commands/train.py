@@ -21,7 +21,8 @@ class Train:
     Any field of the configuration can be changed after the file's name; `vrjax train FILE --help` lists them. The
     command's own options stand before it.
 
-    Examples:
+    Examples::
+
         vrjax train experiments/sft.py
         vrjax train experiments/sft.py --run-dir runs/second --optimizer.learning-rate 2e-5 --seed 1
     """

@@ -86,14 +86,14 @@ def start(
     numbers: SamplingNumbers,
     kind: tuple[bool, bool, bool],
     capacity: int,
-    unroll: bool,
 ) -> DecodeState:
     """Room for `capacity` tokens a row, and the first token of each, drawn from the prompts' last logits."""
-    layers, batch, kv_heads, _, size = prefix.keys.shape
-    group = row_keys.shape[1]
-    rows = (batch, group)
-    shape, dtype = (*rows, kv_heads, capacity, size), prefix.keys.dtype
-    empty = tuple(jnp.zeros(shape, dtype) for _ in range(layers)) if unroll else jnp.zeros((layers, *shape), dtype)
+    rows = row_keys.shape[:2]
+
+    def room(values: Array) -> Array:
+        *layers, _, kv_heads, _, size = values.shape
+        return jnp.zeros((*layers, *rows, kv_heads, capacity, size), values.dtype)
+
     state = DecodeState(
         step=jnp.int32(0),
         tokens=jnp.zeros((*rows, capacity), jnp.int32),
@@ -102,15 +102,15 @@ def start(
         done=jnp.zeros(rows, bool),
         lengths=jnp.zeros(rows, jnp.int32),
         row_keys=row_keys,
-        keys=empty,
-        values=jax.tree.map(jnp.copy, empty),
+        keys=jax.tree.map(room, prefix.values),
+        values=jax.tree.map(room, prefix.values),
     )
     logits = jnp.broadcast_to(prefix.logits[:, None], (*rows, prefix.logits.shape[-1]))
     return record(state, logits, masks, numbers, kind)
 
 
 def next_logits(
-    model: Qwen2_5VL, prefix: Prefix, state: DecodeState, layers: tuple[Any, ...] | None, prefix_layers: Any
+    model: Qwen2_5VL, prefix: Prefix, state: DecodeState, layers: tuple[Any, ...] | None
 ) -> tuple[Float[Array, "B G V"], DecodeState]:
     """Run the last drawn token of every row; returns the logits of the next one and the state with its caches."""
     batch, group, capacity = state.tokens.shape
@@ -132,7 +132,8 @@ def next_logits(
         keys = jax.lax.dynamic_update_slice(state.keys, k[:, :, :, :, None], at)
         values = jax.lax.dynamic_update_slice(state.values, v[:, :, :, :, None], at)
     else:
-        memory = tuple(zip(prefix_layers, zip(state.keys, state.values, strict=True), strict=True))
+        cached = (prefix.keys, prefix.values, state.keys, state.values)
+        memory = tuple(((pk, pv), (sk, sv)) for pk, pv, sk, sv in zip(*cached, strict=True))
         hidden, new = model.text.run_unrolled(x, tables, attend, layers, memory)
         at = (0, 0, 0, index, 0)
         write = jax.lax.dynamic_update_slice
@@ -153,17 +154,15 @@ def decode(
 ) -> DecodeState:
     """Go on until every row is done or `until` tokens were drawn; no word with the host on the way.
 
-    layers: the decoder's layers one by one (`Decoder.unstack`), to run them unrolled; None scans the stacked ones.
+    layers: the decoder's layers one by one (`Decoder.unstack`), to run them unrolled (prefix and state then have
+    their caches one by one too); None scans the stacked ones.
     """
-    prefix_layers = None
-    if layers is not None:
-        prefix_layers = tuple((prefix.keys[i], prefix.values[i]) for i in range(prefix.keys.shape[0]))
 
     def unfinished(state: DecodeState) -> Array:
         return (state.step < until) & ~state.done.all()
 
     def body(state: DecodeState) -> DecodeState:
-        logits, state = next_logits(model, prefix, state, layers, prefix_layers)
+        logits, state = next_logits(model, prefix, state, layers)
         return record(state, logits, masks, numbers, kind)
 
     return jax.lax.while_loop(unfinished, body, state)

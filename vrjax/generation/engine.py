@@ -8,7 +8,7 @@ The host decides all shapes; lengths fall into buckets, so that few programs ser
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,8 @@ from vrjax.ledger import Ledger
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, vision_inputs
 from vrjax.models.qwen2_5_vl.layout import frame_shape, has_whole_windows
+
+MOST_UNROLLED_BYTES = 2 << 30
 
 
 def bucket(length: int, multiple: int, fineness: int = 8) -> int:
@@ -73,17 +75,35 @@ class Sample:
 class EngineOptions:
     """batch_rows: prompts x samples decoded together; chunk: tokens between two looks at who is done.
 
-    feature_cache_bytes: vision features kept for videos that come again. unroll: decode with unrolled layers
-    (None: on CPU). *_multiple: smallest step of the buckets.
+    feature_cache_bytes: vision features kept for videos that come again. unroll: run the decoder's layers unrolled,
+    from a second copy of their weights (None: on CPUs, where a small model gains by it). *_multiple: smallest step of
+    the buckets.
     """
 
     batch_rows: int = 64
     chunk: int = 64
     feature_cache_bytes: int = 2 << 30
     unroll: bool | None = None
-    length_multiple: int = 32
+    length_multiple: int = 16
     frame_multiple: int = 2
     patch_multiple: int = 16
+
+
+@dataclass
+class Padding:
+    """Tokens (prefill) and patches (vision) that were there, and those that were computed, padding included."""
+
+    used: Counter[str] = field(default_factory=Counter)
+    computed: Counter[str] = field(default_factory=Counter)
+
+    def count(self, phase: str, used: int, computed: int) -> None:
+        self.used[phase] += used
+        self.computed[phase] += computed
+
+    @property
+    def share(self) -> float:
+        """Share of everything computed that was padding."""
+        return 1 - self.used.total() / max(1, self.computed.total())
 
 
 @dataclass
@@ -98,6 +118,7 @@ class Engine:
     ledger: Ledger = field(default_factory=Ledger)
     shard: Shard = unsharded
     progress: Callable[[int, int], None] | None = None
+    padding: Padding = field(default_factory=Padding)
 
     def __post_init__(self) -> None:
         size = self.config.text.vocabulary
@@ -108,7 +129,10 @@ class Engine:
         allowed |= ends
         self.masks = VocabularyMasks(jnp.asarray(allowed), jnp.asarray(ends))
         unroll = self.options.unroll
-        self.unroll = jax.default_backend() == "cpu" if unroll is None else unroll
+        if unroll is None:
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.merge(self.graph, self.params).text))
+            unroll = jax.default_backend() == "cpu" and size < MOST_UNROLLED_BYTES
+        self.unroll = unroll
         self._features: OrderedDict[str, Array] = OrderedDict()
         graph, shard = self.graph, self.shard
 
@@ -166,6 +190,7 @@ class Engine:
             windows = bucket(windows, 1, fineness=4)
         frames = bucket(item.grid[0], options.frame_multiple)
         inputs, places = vision_inputs([item.patches], [item.grid], config, frames, patches, windows)
+        self.padding.count("vision", len(item.patches), frames * patches)
         features = self.ledger.run("vision", inputs.shape_key, self._vision_program, self.params, inputs)
         return features[jnp.asarray(places[0])]
 
@@ -198,11 +223,12 @@ class Engine:
         following = np.asarray([prompt.next_position for prompt in padded], np.int32)
         joined = None
         if features:
-            joined = jnp.concatenate(features)
-            space = bucket(total, self.options.length_multiple)
-            joined = jnp.pad(joined, ((0, space - total), (0, 0)))
-        arguments = (self.params, tokens, positions, lengths, following, joined, None if joined is None else index)
-        key = (rows, length, None if joined is None else joined.shape[0])
+            # Room for as many as there are tokens: the program's shape then depends on rows and length alone.
+            joined = jnp.pad(jnp.concatenate(features), ((0, rows * length - total), (0, 0)))
+        self.padding.count("prefill", sum(map(len, prompts)), rows * length)
+        indices = None if joined is None else index
+        arguments = (self.params, tokens, positions, lengths, following, joined, indices, self._unrolled_layers())
+        key = (rows, length, joined is not None)
         return self.ledger.run("prefill", key, self._prefill_program, *arguments)
 
     @property
@@ -214,11 +240,11 @@ class Engine:
     def decode(self, prefix: Prefix, keys: Array, sampling: SamplingOptions) -> DecodeState:
         """Draw up to max_tokens for every row [B, G] of `keys`."""
         numbers, kind = sampling.numbers(), sampling.kind
-        rows, place = keys.shape[:2], prefix.keys.shape[3]
+        rows, place = keys.shape[:2], prefix.mask.shape[1]
         capacity = bucket(sampling.max_tokens, 16)
         shape = (*rows, place, capacity, kind)
         if (kind, capacity) not in self._start_programs:
-            start = partial(decoding.start, kind=kind, capacity=capacity, unroll=self.unroll)
+            start = partial(decoding.start, kind=kind, capacity=capacity)
             self._start_programs[kind, capacity] = jax.jit(start)
         if kind not in self._decode_programs:
             self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind), donate_argnums=2)
@@ -226,14 +252,14 @@ class Engine:
         for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
             limit = np.int32(min(until, sampling.max_tokens))
             program = self._decode_programs[kind]
-            arguments = (self.params, prefix, state, self.masks, numbers, limit, self._decode_layers())
+            arguments = (self.params, prefix, state, self.masks, numbers, limit, self._unrolled_layers())
             state = self.ledger.run("decode", shape, program, *arguments)
             if bool(state.done.all()):
                 break
         return state
 
-    def _decode_layers(self) -> tuple[Any, ...] | None:
-        """Layers one by one where decoding unrolls them; made once for a set of weights."""
+    def _unrolled_layers(self) -> tuple[Any, ...] | None:
+        """The decoder's layers one by one where they are run unrolled; made once for a set of weights."""
         if self.unroll and self._layers is None:
             self._layers = self.ledger.run("unstack", None, self._unstack_program, self.params)
         return self._layers
@@ -245,7 +271,7 @@ class Engine:
     ) -> list[list[Sample]]:
         """Samples of each request, in order. The same request gives the same samples in any company.
 
-        Requests of one length bucket and sample count go together, up to `batch_rows` rows at a time.
+        Requests with one sample count go together, sorted by length, up to `batch_rows` rows at a time.
         Raises InputError where a prompt and its response exceed the model's context.
         """
         context = self.config.text.max_positions
@@ -259,21 +285,21 @@ class Engine:
                     f"{request.prompt.name}: a prompt of {len(request.prompt)} tokens and a response of up to "
                     f"{sampling.max_tokens} exceed the model's context of {context}. Use fewer frames or pixels."
                 )
-        groups: dict[tuple[int, int], list[int]] = {}
+        by_samples: dict[int, list[int]] = {}
         for number, request in enumerate(requests):
-            length = bucket(len(request.prompt), self.options.length_multiple)
-            groups.setdefault((length, request.samples), []).append(number)
+            by_samples.setdefault(request.samples, []).append(number)
         results: list[list[Sample]] = [[] for _ in requests]
         done, total = 0, sum(request.samples for request in requests)
-        for (_, samples), members in sorted(groups.items()):
+        for samples, members in sorted(by_samples.items()):
+            # Longest first, so that neighbours are alike and a last batch that is not full holds the short ones.
+            members.sort(key=lambda number: -len(requests[number].prompt))
             size = max(1, self.options.batch_rows // samples)
+            rows = min(size, bucket(len(members), 1))
             for first in range(0, len(members), size):
                 batch = members[first : first + size]
-                rows = size if len(members) > size else len(batch)
-                for number, found in zip(
-                    batch, self._batch([requests[i] for i in batch], rows, sampling, seed, step), strict=True
-                ):
-                    results[number] = found
+                found = self._batch([requests[number] for number in batch], rows, sampling, seed, step)
+                for number, drawn in zip(batch, found, strict=True):
+                    results[number] = drawn
                 done += len(batch) * samples
                 if self.progress is not None:
                     self.progress(done, total)

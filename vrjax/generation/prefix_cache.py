@@ -22,12 +22,13 @@ from vrjax.models.qwen2_5_vl import Qwen2_5VL
 class Prefix:
     """What B prompts leave behind.
 
-    keys, values: [L, B, K, P, E]; mask: which of the P places hold a token; next_position: rotary position of the
-    token that comes next; logits: of that token, float32.
+    keys: [L, B, K, E, P] (transposed, as decoding reads them); values: [L, B, K, P, E]; both without L, one a layer,
+    where layers are unrolled. mask: which of the P places hold a token; next_position: rotary position of the token
+    that comes next; logits: of that token, float32.
     """
 
-    keys: Float[Array, "L B K P E"]
-    values: Float[Array, "L B K P E"]
+    keys: Any
+    values: Any
     mask: Bool[Array, "B P"]
     next_position: Int[Array, "B"]
     logits: Float[Array, "B V"]
@@ -41,17 +42,26 @@ def prefill(
     next_position: Int[Array, "B"],
     features: Float[Array, "M D"] | None,
     feature_index: Int[Array, "B P"] | None,
+    layers: tuple[Any, ...] | None = None,
     shard: Shard = unsharded,
 ) -> Prefix:
-    """Run right-padded prompts through the decoder once; a prompt's padding is never attended to."""
+    """Run right-padded prompts through the decoder once; a prompt's padding is never attended to.
+
+    layers: the decoder's layers one by one (`Decoder.unstack`), to run them unrolled; None scans the stacked ones.
+    """
     mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
     visibility = Visibility(mask.astype(jnp.int32), jnp.zeros_like(tokens))
     x = shard(model.embed(tokens, features, feature_index), ("batch", "length", None))
 
     def attend(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
         del memory
-        return row_attention(q, k, v, visibility), (k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
+        return row_attention(q, k, v, visibility), (k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
-    hidden, (keys, values) = model.text.run(x, model.text.tables(positions), attend, shard=shard)
+    tables = model.text.tables(positions)
+    if layers is None:
+        hidden, (keys, values) = model.text.run(x, tables, attend, shard=shard)
+    else:
+        hidden, kept = model.text.run_unrolled(x, tables, attend, layers)
+        keys, values = tuple(key for key, _ in kept), tuple(value for _, value in kept)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)[:, 0]
     return Prefix(keys, values, mask, next_position, model.text.logits(last))

@@ -116,6 +116,13 @@ def top_k_mask(logits: Float[Array, "*B V"], top_k: Int[Array, ""]) -> Bool[Arra
     return ordered >= low[..., None]
 
 
+def first_largest(x: Float[Array, "*B V"]) -> Int[Array, "*B"]:
+    """argmax over the last axis, as two plain reductions: XLA's own runs one element at a time on CPUs."""
+    top = x.max(-1, keepdims=True)
+    index = jnp.arange(x.shape[-1], dtype=jnp.int32)
+    return jnp.where(x == top, index, x.shape[-1] - 1).min(-1)
+
+
 def draw(
     logits: Float[Array, "*B V"],
     keys: Array,
@@ -137,7 +144,7 @@ def draw(
     legal = allowed & ~(ends & (position < numbers.min_tokens))
     kept = jnp.where(legal, scaled, REMOVED)
     if greedy:
-        tokens = jnp.argmax(kept, axis=-1)
+        tokens = first_largest(kept)
     else:
         if use_top_k:
             kept = jnp.where(top_k_mask(kept, numbers.top_k), kept, REMOVED)
@@ -145,6 +152,6 @@ def draw(
             kept = jnp.where(top_p_mask(jax.nn.softmax(kept, axis=-1), numbers.top_p), kept, REMOVED)
         flat_keys = jax.random.wrap_key_data(keys.reshape(-1, keys.shape[-1]))
         noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, position), logits.shape[-1:]))(flat_keys)
-        tokens = jnp.argmax(kept + noise.reshape(kept.shape), axis=-1)
+        tokens = first_largest(kept + noise.reshape(kept.shape))
     chosen = jnp.take_along_axis(scaled, tokens[..., None], axis=-1)[..., 0]
-    return tokens.astype(jnp.int32), chosen - total, chosen - jax.nn.logsumexp(kept, axis=-1)
+    return tokens, chosen - total, chosen - jax.nn.logsumexp(kept, axis=-1)

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 NEGATIVE = -1e30
 QUERY_BLOCK = 256
+ONE_BLOCK = 384  # rows up to this long are done at once: their scores are small enough to keep
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["segment", "branch"], meta_fields=[])
@@ -67,14 +68,13 @@ def row_attention(
     """Self-attention within packed rows, query block by query block.
 
     A block of queries reads only the keys up to its own end, so the upper triangle costs nothing, and each block is
-    recomputed in the backward pass, so no S x S array is ever held.
+    recomputed in the backward pass, so no S x S array is ever held. Short rows are one block, and kept.
     """
     batch, length, heads, size = q.shape
     key_heads = k.shape[2]
     q = heads_first(q, key_heads)
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
 
-    @partial(jax.checkpoint, static_argnums=(3, 4))
     def block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
         mask = visibility.mask(slice(start, end), slice(0, end))[:, None, None]
         rows = q_block.reshape(batch, key_heads, -1, size)
@@ -82,9 +82,12 @@ def row_attention(
         out = softmax_sum(rows, k[:, :, :end], v[:, :, :end], mask)
         return out.reshape(batch, key_heads, heads // key_heads, end - start, size)
 
-    bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
-    blocks = [block(q[:, :, :, start:end], k, v, start, end) for start, end in bounds]
-    out = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=3)
+    if length <= ONE_BLOCK:
+        out = block(q, k, v, 0, length)
+    else:
+        recomputed = jax.checkpoint(block, static_argnums=(3, 4))
+        bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
+        out = jnp.concatenate([recomputed(q[:, :, :, start:end], k, v, start, end) for start, end in bounds], axis=3)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
 
 
@@ -92,12 +95,15 @@ def suffix_attention(
     q: Float[Array, "B G H E"],
     new_k: Float[Array, "B G K E"],
     new_v: Float[Array, "B G K E"],
-    prefix: tuple[Float[Array, "B K P E"], Float[Array, "B K P E"]],
+    prefix: tuple[Float[Array, "B K E P"], Float[Array, "B K P E"]],
     prefix_mask: Bool[Array, "B P"],
     suffix: tuple[Float[Array, "B G K C E"], Float[Array, "B G K C E"]],
     suffix_mask: Bool[Array, "C"],
 ) -> Float[Array, "B G H E"]:
     """One new token per sample: all G samples of a prompt read its one prefix; each reads its own suffix and itself.
+
+    prefix, suffix: keys and values; the prefix's keys lie transposed, which is how a product with few rows reads them
+    fastest.
 
     One softmax over the three parts (a shared maximum, a shared sum), never a merge of finished softmaxes. The new
     token's key and value come apart from the suffix, so that a cache is written once a step, after all layers.
@@ -113,7 +119,7 @@ def suffix_attention(
         return jnp.swapaxes(x.reshape(batch, key_heads, group, ratio, *x.shape[3:]), 1, 2)
 
     q = q.reshape(batch, group, key_heads, ratio, size) * size**-0.5
-    of_prefix = jnp.einsum("bkqe,bkpe->bkqp", by_prompt(q), prefix[0], preferred_element_type=jnp.float32)
+    of_prefix = jnp.einsum("bkqe,bkep->bkqp", by_prompt(q), prefix[0], preferred_element_type=jnp.float32)
     of_prefix = jnp.where(prefix_mask[:, None, None], of_prefix, NEGATIVE)
     of_suffix = jnp.einsum("bgkre,bgkce->bgkrc", q, suffix[0], preferred_element_type=jnp.float32)
     of_suffix = jnp.where(suffix_mask, of_suffix, NEGATIVE)

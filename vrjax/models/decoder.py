@@ -26,7 +26,7 @@ Tables = tuple[Array, Array]
 Attend = Callable[[Array, Array, Array, Any], tuple[Array, Any]]
 Shard = Callable[[Array, tuple[str | None, ...]], Array]
 
-FEW_ROWS = 32
+FEW_ROWS, FEW_WEIGHTS = 32, 600_000
 
 
 def unsharded(x: Array, axes: tuple[str | None, ...]) -> Array:
@@ -80,11 +80,19 @@ def rms_norm(x: Float[Array, "*S D"], weight: Float[Array, "D"], eps: float) -> 
 
 
 def linear(x: Float[Array, "*S I"], weight: Float[Array, "O I"], bias: Float[Array, "O"] | None = None) -> Array:
-    """x W^T + b. With few rows (decoding) it is written as W x^T, which CPU matrix kernels run up to 1.5x faster."""
-    rows = math.prod(x.shape[:-1])
-    if rows <= FEW_ROWS:
-        flat = x.reshape(rows, x.shape[-1])
-        out = jax.lax.dot_general(weight, flat, (((1,), (1,)), ((), ()))).T.reshape(*x.shape[:-1], weight.shape[0])
+    """x W^T + b. With few rows (decoding) it is written in the forms that CPU matrix kernels run fastest.
+
+    Few rows: W x^T, up to 1.5 times as fast as x W^T. One row and a small matrix: two halves as a batch, since XLA runs
+    a product that small on one thread (twice as fast on two).
+    """
+    rows, (outputs, inputs) = math.prod(x.shape[:-1]), weight.shape
+    if rows == 1 and outputs % 2 == 0 and weight.size < FEW_WEIGHTS:
+        halves = jnp.broadcast_to(x.reshape(1, 1, inputs), (2, 1, inputs))
+        out = jnp.einsum("poi,pmi->pmo", weight.reshape(2, outputs // 2, inputs), halves)
+        out = out.reshape(*x.shape[:-1], outputs)
+    elif rows <= FEW_ROWS:
+        flat = x.reshape(rows, inputs)
+        out = jax.lax.dot_general(weight, flat, (((1,), (1,)), ((), ()))).T.reshape(*x.shape[:-1], outputs)
     else:
         out = jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
     return out if bias is None else out + bias
@@ -110,24 +118,35 @@ class DecoderLayer(nnx.Module):
         self.up = declare("mlp.up_proj.weight", (config.mlp, width), ("mlp", "embed"), init)
         self.down = declare("mlp.down_proj.weight", (width, config.mlp), ("embed", "mlp"), out_init)
 
-    def __call__(
-        self, x: Float[Array, "B S D"], tables: Tables, attend: Attend, memory: Any, shard: Shard = unsharded
-    ) -> tuple[Float[Array, "B S D"], Any]:
-        config = self.config
-        biases = (self.q_bias[...], self.k_bias[...], self.v_bias[...]) if config.qkv_bias else (None, None, None)
-        batch, length, _ = x.shape
-        normed = rms_norm(x, self.input_norm[...], config.norm_eps)
-        q = linear(normed, self.q[...], biases[0]).reshape(batch, length, config.heads, config.head_size)
-        k = linear(normed, self.k[...], biases[1]).reshape(batch, length, config.kv_heads, config.head_size)
-        v = linear(normed, self.v[...], biases[2]).reshape(batch, length, config.kv_heads, config.head_size)
-        q = shard(rotate(q, *tables), ("batch", "length", "heads", None))
-        k = shard(rotate(k, *tables), ("batch", "length", "kv_heads", None))
-        mixed, kept = attend(q, k, v, memory)
-        x = shard(x + linear(mixed.reshape(batch, length, -1), self.o[...]), ("batch", "length", None))
-        normed = rms_norm(x, self.mlp_norm[...], config.norm_eps)
-        hidden = jax.nn.silu(linear(normed, self.gate[...])) * linear(normed, self.up[...])
-        hidden = shard(hidden, ("batch", "length", "mlp"))
-        return shard(x + linear(hidden, self.down[...]), ("batch", "length", None)), kept
+    def qkv(self, x: Float[Array, "*S D"]) -> tuple[Array, Array, Array]:
+        biases = (self.q_bias[...], self.k_bias[...], self.v_bias[...]) if self.config.qkv_bias else (None, None, None)
+        q, k, v = (linear(x, w[...], b) for w, b in zip((self.q, self.k, self.v), biases, strict=True))
+        return q, k, v
+
+    def gate_and_up(self, x: Float[Array, "*S D"]) -> tuple[Array, Array]:
+        return linear(x, self.gate[...]), linear(x, self.up[...])
+
+
+def run_layer(
+    layer: DecoderLayer,
+    x: Float[Array, "B S D"],
+    tables: Tables,
+    attend: Attend,
+    memory: Any,
+    shard: Shard = unsharded,
+) -> tuple[Float[Array, "B S D"], Any]:
+    """Attention and MLP of one layer; returns the new x and what `attend` kept."""
+    config = layer.config
+    batch, length, _ = x.shape
+    normed = rms_norm(x, layer.input_norm[...], config.norm_eps)
+    q, k, v = (part.reshape(batch, length, -1, config.head_size) for part in layer.qkv(normed))
+    q = shard(rotate(q, *tables), ("batch", "length", "heads", None))
+    k = shard(rotate(k, *tables), ("batch", "length", "kv_heads", None))
+    mixed, kept = attend(q, k, v, memory)
+    x = shard(x + linear(mixed.reshape(batch, length, -1), layer.o[...]), ("batch", "length", None))
+    gate, up = layer.gate_and_up(rms_norm(x, layer.mlp_norm[...], config.norm_eps))
+    hidden = shard(jax.nn.silu(gate) * up, ("batch", "length", "mlp"))
+    return shard(x + linear(hidden, layer.down[...]), ("batch", "length", None)), kept
 
 
 class Decoder(nnx.Module):
@@ -135,9 +154,7 @@ class Decoder(nnx.Module):
 
     def __init__(self, config: DecoderConfig, declare: Declare, head: Declare):
         self.config = config
-        self.embedding = declare(
-            "embed_tokens.weight", (config.vocabulary, config.width), ("vocab", "embed"), fan_in()
-        )
+        self.embedding = declare("embed_tokens.weight", (config.vocabulary, config.width), ("vocab", "embed"), fan_in())
         self.layers = DecoderLayer(config, declare.inside("layers.{layer}.", config.layers))
         self.norm = declare("norm.weight", (config.width,), (None,), ones)
         if not config.tied:
@@ -168,19 +185,21 @@ class Decoder(nnx.Module):
         memory: Any = None,
         *,
         remat: bool = False,
+        unroll: bool = False,
         shard: Shard = unsharded,
     ) -> tuple[Float[Array, "B S D"], Any]:
         """All layers, scanned, then the last norm.
 
-        memory: per-layer values for `attend`, stacked on a first axis of L (or None). Returns the hidden states and
-        what `attend` kept, stacked likewise.
+        memory: per-layer values for `attend`, stacked on a first axis of L (or None). remat: recompute each layer in
+        the backward pass. unroll: write the loop out, which on CPUs spares copies of what the layers leave behind.
+        Returns the hidden states and what `attend` kept, stacked likewise.
         """
         graph, stacked = nnx.split(self.layers)
 
         def body(x: Array, layer: tuple[Any, Any]) -> tuple[Array, Any]:
-            return nnx.merge(graph, layer[0])(x, tables, attend, layer[1], shard)
+            return run_layer(nnx.merge(graph, layer[0]), x, tables, attend, layer[1], shard)
 
-        x, kept = jax.lax.scan(jax.checkpoint(body) if remat else body, x, (stacked, memory))
+        x, kept = jax.lax.scan(jax.checkpoint(body) if remat else body, x, (stacked, memory), unroll=unroll)
         return rms_norm(x, self.norm[...], self.config.norm_eps), kept
 
     def unstack(self) -> tuple[Any, ...]:
@@ -189,12 +208,17 @@ class Decoder(nnx.Module):
         return tuple(jax.tree.map(lambda array, i=i: array[i], stacked) for i in range(self.config.layers))
 
     def run_unrolled(
-        self, x: Float[Array, "B S D"], tables: Tables, attend: Attend, layers: tuple[Any, ...], memory: tuple[Any, ...]
+        self,
+        x: Float[Array, "B S D"],
+        tables: Tables,
+        attend: Attend,
+        layers: tuple[Any, ...],
+        memory: tuple[Any, ...] | None = None,
     ) -> tuple[Float[Array, "B S D"], tuple[Any, ...]]:
         """The same as `run` with `layers` from `unstack` and one entry of `memory` a layer."""
         graph, _ = nnx.split(self.layers)
         kept = []
-        for layer, entry in zip(layers, memory, strict=True):
-            x, new = nnx.merge(graph, layer)(x, tables, attend, entry)
+        for layer, entry in zip(layers, memory or (None,) * len(layers), strict=True):
+            x, new = run_layer(nnx.merge(graph, layer), x, tables, attend, entry)
             kept.append(new)
         return rms_norm(x, self.norm[...], self.config.norm_eps), tuple(kept)

@@ -20,10 +20,13 @@ from vrjax.training.rows import PackedText
 
 @dataclass(frozen=True)
 class ForwardOptions:
-    """dtype: of weights and activations; remat: recompute layers in the backward pass; shard: see vrjax.sharding."""
+    """dtype: of weights and activations; remat: recompute layers in the backward pass; unroll: write the loop over the
+    decoder's layers out (faster on CPUs, longer to compile); shard: see vrjax.sharding.
+    """
 
     dtype: Any = jnp.float32
     remat: bool = True
+    unroll: bool = False
     shard: Shard = unsharded
 
 
@@ -48,5 +51,5 @@ def target_hidden(
         return row_attention(q, k, v, visibility), None
 
     tables = model.text.tables(jnp.moveaxis(text.positions, 1, 0))
-    hidden, _ = model.text.run(x, tables, attend, remat=options.remat, shard=options.shard)
+    hidden, _ = model.text.run(x, tables, attend, remat=options.remat, unroll=options.unroll, shard=options.shard)
     return jnp.take_along_axis(hidden, text.target_at[..., None], axis=1)

@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.sharding import Sharder, make_mesh, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
@@ -26,6 +27,8 @@ from vrjax.training.sources import keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer
 from vrjax.training.survey import NOTHING, RowText
 from vrjax.video import ReaderPool
+
+MOST_UNROLLED_LAYERS = 12
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
     run.record_environment()
 
     model = open_model(config.model, mesh)
-    keep_model_files(model, run)
+    recipe = PromptRecipe(config.frames, instruction=config.template.instruction_text)
+    keep_model_files(model, recipe, run)
 
     context = model.config.text.max_positions
     text = RowText(model.chat, model.config, config.template, min(config.batch.max_length or context, context))
@@ -89,7 +93,12 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
     optimizer = make_optimizer(config.optimizer, steps)
     state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config)
     narrow = jax.default_backend() != "cpu" if config.compute == "auto" else config.compute == "bfloat16"
-    options = ForwardOptions(jnp.bfloat16 if narrow else jnp.float32, config.remat, Sharder(mesh, update_rules()))
+    options = ForwardOptions(
+        dtype=jnp.bfloat16 if narrow else jnp.float32,
+        remat=config.remat,
+        unroll=jax.default_backend() == "cpu" and model.config.text.layers <= MOST_UNROLLED_LAYERS,
+        shard=Sharder(mesh, update_rules()),
+    )
     return Prepared(
         mesh=mesh,
         model=replace(model, params=nnx.State({})),

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from vrjax.checkpoints import write_model_files
 from vrjax.errors import InputError, RunError
 from vrjax.generation.prompts import ChatTokenizer
+from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import MODEL, LoadedModel, abstract_model, load
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig
 from vrjax.records import VideoRecord, load_records
@@ -53,12 +54,13 @@ def open_model(source: ModelSource, mesh: Mesh) -> LoadedModel:
     return LoadedModel(config, graph, build(), chat)
 
 
-def keep_model_files(model: LoadedModel, run: RunDirectory) -> None:
-    """Write configuration and tokenizer into the run directory; `vrjax.loading.load_run` reads checkpoints by them."""
+def keep_model_files(model: LoadedModel, recipe: PromptRecipe, run: RunDirectory) -> None:
+    """Write configuration, tokenizer and prompt recipe into the run directory; `vrjax.loading.load_run` reads them."""
     folder = run.path / MODEL
     if run.writes and not (folder / "config.json").exists():
         try:
             write_model_files(model.config, model.chat, folder)
+            recipe.write(folder)
         except OSError as error:
             raise RunError(f"{folder}: cannot be written ({error}). Check the folder and the free space.") from error
 

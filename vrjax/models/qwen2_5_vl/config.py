@@ -120,7 +120,7 @@ class Qwen2_5VLConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The published flat form, as transformers and vLLM read it."""
-        text, vision = self.text, self.vision
+        text, vision, rate = self.text, self.vision, self.vision.tokens_per_second
         return {
             "architectures": ["Qwen2_5_VLForConditionalGeneration"],
             "model_type": "qwen2_5_vl",
@@ -154,7 +154,7 @@ class Qwen2_5VLConfig:
                 "out_hidden_size": vision.out_width,
                 "fullatt_block_indexes": list(vision.full_layers),
                 "window_size": vision.window * vision.merge_size * vision.patch_size,
-                "tokens_per_second": vision.tokens_per_second,
+                "tokens_per_second": int(rate) if float(rate).is_integer() else rate,
                 "patch_size": vision.patch_size,
                 "spatial_patch_size": vision.patch_size,
                 "spatial_merge_size": vision.merge_size,

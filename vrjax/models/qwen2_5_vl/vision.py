@@ -109,9 +109,7 @@ class VisionTower(nnx.Module):
         self.merger_norm = declare("merger.ln_q.weight", (width,), (None,), ones)
         self.merger_in = declare("merger.mlp.0.weight", (unit * width, unit * width), ("mlp", "embed"), fan_in())
         self.merger_in_bias = declare("merger.mlp.0.bias", (unit * width,), ("mlp",), zeros)
-        self.merger_out = declare(
-            "merger.mlp.2.weight", (config.out_width, unit * width), ("embed", "mlp"), fan_in()
-        )
+        self.merger_out = declare("merger.mlp.2.weight", (config.out_width, unit * width), ("embed", "mlp"), fan_in())
         self.merger_out_bias = declare("merger.mlp.2.bias", (config.out_width,), (None,), zeros)
 
     def __call__(self, inputs: VisionInputs, *, remat: bool = False, shard: Shard = unsharded) -> Float[Array, "F M O"]:
