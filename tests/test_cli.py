@@ -21,7 +21,7 @@ from vrjax.models.qwen2_5_vl import Qwen2_5VL
 def world(tmp_path_factory):
     """A folder with clips and a small random model."""
     folder = tmp_path_factory.mktemp("world")
-    make_dataset(folder, DatasetOptions(train=3, val=0, test=1))
+    make_dataset(folder, DatasetOptions(train=3, val=1, test=1))
     tokenizer, vocabulary = make_tokenizer(folder)
     config = model_config(vocabulary)
     graph, _ = abstract_model(config)
@@ -115,7 +115,7 @@ def test_fields_of_an_experiment_can_be_changed_and_wrong_ones_are_refused(capsy
     )
     code, out, _ = run(
         capsys, "train", "--no-compilation-cache", str(experiment), "--steps", "2", "--optimizer.warmup", "1",
-        "--batch.videos", "2", "--validation", "--progress", "False", "--tensorboard", "False",
+        "--batch.videos", "2", "--no-progress", "--no-tensorboard",
     )  # fmt: skip
     assert code == 0, out
     assert "finished after step 2" in out

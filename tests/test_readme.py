@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 SHORTER = {
     "vrjax-data shapes": "--clips 16 --val-clips 4 --test-clips 4",
     "vrjax answer": "--max-tokens 8",
-    "vrjax train": "--progress False --optimizer.warmup 1",
+    "vrjax train": "--no-progress --optimizer.warmup 1",
 }
 
 

@@ -31,7 +31,7 @@ from vrjax.records import VideoMetadata, VideoRecord, load_json, save_records
 
 SPLITS = ("train", "val", "test")
 DATA_SOURCE = "shapes"
-_FORMAT = 1  # raised whenever the same options would give other clips or questions
+_FORMAT = 3  # raised whenever the same options would give other clips or questions
 _SCRIPT, _QUESTIONS, _NOISE = range(3)  # streams of random numbers, one a purpose
 
 

@@ -6,6 +6,8 @@ a small model then has only the figures and the clock to look at.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float, UInt8
 
@@ -14,6 +16,7 @@ from data_tools.shapes.world import CANVAS, CELL, RADIUS, Appearance, Script
 CLIP_MEAN_RGB = (122.77, 116.75, 104.09)  # 255 times (.48145466, .4578275, .40821073)
 COLOUR_RGB = {"red": (230, 40, 40), "green": (30, 180, 60), "blue": (40, 70, 235), "yellow": (245, 225, 40)}
 NOISE_STD = 6.0  # grey levels
+_WHITE, _RING_RADIUS, _RING_WIDTH = (255, 255, 255), RADIUS + 2.0, 1.4  # pixels
 
 # Digits on 5 × 7 pixels, a row a number, most significant bit left; index 10 is the colon.
 _DIGITS = (
@@ -29,6 +32,7 @@ _DIGITS = (
     (14, 17, 17, 15, 1, 2, 12),
 )
 _DIGIT_LEFT = (1, 7, 16, 22)  # of M, M, S, S: the seconds fill the second patch of 14 px
+_CORNER_LEFT = (1, 7)  # of S, S in the other corners
 _DIGIT_TOP = 3
 _COLON_LEFT = 13
 
@@ -38,7 +42,9 @@ def render(
 ) -> UInt8[np.ndarray, "T H W 3"]:
     """Frames of `script` at times 0, 1/fps, 2/fps … seconds, `size` pixels high and wide, RGB.
 
-    `rng` draws the noise. With `clock`, the time MM:SS, rounded down, is drawn in white in the top left quarter.
+    `rng` draws the noise. A figure wears a white ring while it acts. With `clock`, the time MM:SS, rounded down, is
+    drawn in white in the top left quarter, and its seconds again in the other three corners, behind the figures: so
+    each quarter of the picture tells the time.
     Raises ValueError where `size` is not a multiple of 56.
     """
     if size % CANVAS:
@@ -50,7 +56,11 @@ def render(
     frames += np.asarray(CLIP_MEAN_RGB, np.float32)
     for number in range(count):
         time = number / fps
+        if clock:
+            _paint_corners(frames[number], int(time), zoom)
         for figure in script.at(time):
+            if figure.acting:
+                _paint_ring(frames[number], figure, zoom)
             _paint(frames[number], figure, zoom)
         if clock:
             _paint_clock(frames[number], int(time), zoom)
@@ -59,8 +69,26 @@ def render(
 
 def _paint(frame: Float[np.ndarray, "H W 3"], figure: Appearance, zoom: int) -> None:
     """Blend `figure` into `frame`, in place, with smooth edges."""
-    x, y = (coordinate * zoom for coordinate in figure.centre)
     radius = RADIUS * zoom * figure.scale
+    _blend(frame, figure, zoom, radius, COLOUR_RGB[figure.colour], lambda dx, dy: _outside(figure.kind, dx, dy, radius))
+
+
+def _paint_ring(frame: Float[np.ndarray, "H W 3"], figure: Appearance, zoom: int) -> None:
+    """A white ring around a figure while it acts, so that a small model sees when something happens."""
+    radius, half = _RING_RADIUS * zoom, 0.5 * _RING_WIDTH * zoom
+    _blend(frame, figure, zoom, radius, _WHITE, lambda dx, dy: np.abs(np.sqrt(dx**2 + dy**2) - radius) - half)
+
+
+def _blend(
+    frame: Float[np.ndarray, "H W 3"],
+    figure: Appearance,
+    zoom: int,
+    radius: float,
+    colour: tuple[int, int, int],
+    outside: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> None:
+    """Blend a colour into `frame` where `outside` (dx, dy from the figure's centre) is negative, edges smooth."""
+    x, y = (coordinate * zoom for coordinate in figure.centre)
     reach = int(radius) + 2
     left, right = max(0, int(x) - reach), min(frame.shape[1], int(x) + reach + 1)
     top, bottom = max(0, int(y) - reach), min(frame.shape[0], int(y) + reach + 1)
@@ -68,9 +96,9 @@ def _paint(frame: Float[np.ndarray, "H W 3"], figure: Appearance, zoom: int) -> 
         return
     dx = np.arange(left, right, dtype=np.float32)[None, :] + 0.5 - np.float32(x)
     dy = np.arange(top, bottom, dtype=np.float32)[:, None] + 0.5 - np.float32(y)
-    cover = np.clip(0.5 - _outside(figure.kind, dx, dy, radius), 0.0, 1.0)[..., None]
+    cover = np.clip(0.5 - outside(dx, dy), 0.0, 1.0)[..., None]
     region = frame[top:bottom, left:right]
-    region += (np.asarray(COLOUR_RGB[figure.colour], np.float32) - region) * cover
+    region += (np.asarray(colour, np.float32) - region) * cover
 
 
 def _outside(kind: str, dx: np.ndarray, dy: np.ndarray, radius: float) -> np.ndarray:
@@ -86,11 +114,32 @@ def _outside(kind: str, dx: np.ndarray, dy: np.ndarray, radius: float) -> np.nda
 
 
 def _paint_clock(frame: Float[np.ndarray, "H W 3"], second: int, zoom: int) -> None:
+    """MM:SS in the top left quarter."""
     minutes, seconds = divmod(second, 60)
     mask = np.zeros((CELL, 2 * CELL), bool)
     for left, digit in zip(_DIGIT_LEFT, f"{minutes:02d}{seconds:02d}", strict=True):
-        for row, bits in enumerate(_DIGITS[int(digit)]):
-            mask[_DIGIT_TOP + row, left : left + 5] = [bits >> shift & 1 for shift in (4, 3, 2, 1, 0)]
+        mask |= _digit(int(digit), left, mask.shape)
     mask[[_DIGIT_TOP + 2, _DIGIT_TOP + 4], _COLON_LEFT] = True
+    _whiten(frame, mask, (0, 0), zoom)
+
+
+def _paint_corners(frame: Float[np.ndarray, "H W 3"], second: int, zoom: int) -> None:
+    """SS in the other three corners, a patch of 14 pixels each."""
+    tens, ones = divmod(second % 60, 10)
+    mask = _digit(tens, _CORNER_LEFT[0], (CELL, CELL)) | _digit(ones, _CORNER_LEFT[1], (CELL, CELL))
+    far = CANVAS - CELL
+    for corner in ((0, far), (far, 0), (far, far)):
+        _whiten(frame, mask, corner, zoom)
+
+
+def _digit(digit: int, left: int, shape: tuple[int, int]) -> np.ndarray:
+    mask = np.zeros(shape, bool)
+    for row, bits in enumerate(_DIGITS[digit]):
+        mask[_DIGIT_TOP + row, left : left + 5] = [bits >> shift & 1 for shift in (4, 3, 2, 1, 0)]
+    return mask
+
+
+def _whiten(frame: Float[np.ndarray, "H W 3"], mask: np.ndarray, corner: tuple[int, int], zoom: int) -> None:
+    top, left = corner[0] * zoom, corner[1] * zoom
     mask = mask.repeat(zoom, 0).repeat(zoom, 1)
-    frame[: mask.shape[0], : mask.shape[1]][mask] = 255.0
+    frame[top : top + mask.shape[0], left : left + mask.shape[1]][mask] = 255.0

@@ -77,12 +77,13 @@ class Actor:
 
 @dataclass(frozen=True)
 class Appearance:
-    """What one figure looks like at one moment: centre and size relative to full size."""
+    """What one figure looks like at one moment: centre, size relative to full size, and whether it is acting."""
 
     kind: str
     colour: str
     centre: Point
     scale: float
+    acting: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def appearance(actor: Actor, time: float) -> Appearance | None:
     elif event.colour is not None and progress >= 0:
         old = progress < 1 and int((time - event.start) / _FLICKER_S) % 2 == 1
         colour = figure.colour if old else event.colour
-    return Appearance(figure.kind, colour, centre, scale)
+    return Appearance(figure.kind, colour, centre, scale, acting=0 <= progress < 1)
 
 
 def _goal(actor: Actor) -> Point:

@@ -94,7 +94,9 @@ def peer_inputs(engine: Engine, prompt: Prompt, rows: int) -> dict[str, Any]:
     from vrjax.models.qwen2_5_vl.vision import normalize_pixels
 
     tokens = torch.tensor(np.asarray(prompt.tokens, np.int64))[None].repeat(rows, 1)
-    pixels = np.asarray(normalize_pixels(jnp.asarray(prompt.vision[0].patches[None]), engine.config.vision, np.float32))[0]
+    pixels = np.asarray(
+        normalize_pixels(jnp.asarray(prompt.vision[0].patches[None]), engine.config.vision, np.float32)
+    )[0]
     return {
         "input_ids": tokens,
         "attention_mask": torch.ones_like(tokens),

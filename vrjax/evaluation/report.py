@@ -125,7 +125,7 @@ def _card(one: AskedQuestion, pool: ReaderPool) -> Card:
         np.linspace(0, len(plan.timestamps) - 1, min(MOST_FRAMES, len(plan.timestamps))).round().astype(int)
     )
     pictures = read_frames(plan, pool=pool)
-    frames = [Frame(_data_uri(pictures[i]), format_time(plan.timestamps[i])) for i in keep]
+    frames = [Frame(_data_uri(pictures[i]), f"{plan.timestamps[i]:.1f} s") for i in keep]
     true_bars = [_bar(piece.start, piece.end, duration, piece.description) for piece in one.question.evidence]
     said_bars = [
         _bar(line.span.start, line.span.end, duration, line.description)
