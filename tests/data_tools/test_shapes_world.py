@@ -120,14 +120,30 @@ def test_background_is_near_zero_after_clip_normalisation_and_the_clock_differs_
     script = Script(8, (Actor(RED, (49.0, 49.0), event),), (event,))
     frames = render(script, np.random.default_rng(0))
     mean, std = np.array((0.48145466, 0.4578275, 0.40821073)), np.array((0.26862954, 0.26130258, 0.27577711))
-    normal = (frames[:, 28:, :28] / 255 - mean) / std
+    normal = (frames[:, 28:42, :28] / 255 - mean) / std  # between the clock and the corner's digits
     assert abs(normal.mean()) < 0.01
     assert normal.std() < 0.12
     digits = [(frame[:14, :28] > 200).all(-1) for frame in frames]
     assert len({mask.tobytes() for mask in digits}) == 8
     assert all((digits[2 * s] == digits[2 * s + 1]).all() for s in range(8))
+    corners = [[(frame[top : top + 14, left : left + 14] > 200).all(-1) for frame in frames[::2]]
+               for top, left in ((0, 42), (42, 0))]  # fmt: skip
+    seconds = [mask[:, 15:27] for mask in digits[::2]]  # SS of MM:SS
+    for masks in corners:  # the same digits as the clock's seconds, a pixel of margin apart
+        assert all((mask[:, 0:12] == second).all() for mask, second in zip(masks, seconds, strict=True))
     blank = render(script, np.random.default_rng(0), clock=False)
     assert not (blank[:, :14, :28] > 200).all(-1).any()
+    assert not (blank[:, 42:, :14] > 200).all(-1).any()
+
+
+def test_a_figure_wears_a_ring_exactly_while_it_acts():
+    event = Event(2, 4, "slides", RED)
+    script = Script(8, (Actor(RED, (21.0, 35.0), event, (21.0, 35.0)),), (event,))
+    frames = render(script, np.random.default_rng(0), clock=False)
+    white = (frames > 235).all(-1).sum((1, 2))
+    assert (white[4:8] > 20).all()
+    assert (white[:4] == 0).all()
+    assert (white[8:] == 0).all()
 
 
 def test_hand_made_touch_is_in_contact_exactly_during_its_span():
