@@ -28,7 +28,7 @@ def test_gates_hold_for_a_model_that_looks_and_fail_for_one_that_does_not():
     assert len(missed_gates(stages(question_only={"answer": 0.36}))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.demo
 def test_the_demo_reaches_its_numbers(tmp_path):
     start = time.monotonic()
     done = subprocess.run(
