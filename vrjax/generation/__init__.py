@@ -1,1 +1,43 @@
 """Prompts, and the engine that answers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+    from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
+    from vrjax.generation.sampling import SamplingOptions
+
+# Imported when first used: commands that only read a recipe need not wait for the engine.
+_PLACES = {
+    "ChatTokenizer": "prompts",
+    "Engine": "engine",
+    "EngineOptions": "engine",
+    "Prompt": "prompts",
+    "Request": "engine",
+    "Sample": "engine",
+    "SamplingOptions": "sampling",
+    "Vision": "prompts",
+    "build_prompt": "prompts",
+}
+
+__all__ = [
+    "ChatTokenizer",
+    "Engine",
+    "EngineOptions",
+    "Prompt",
+    "Request",
+    "Sample",
+    "SamplingOptions",
+    "Vision",
+    "build_prompt",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
