@@ -64,7 +64,7 @@ class Demo:
     """Run directory of the demo; a second call goes on where the first was cut off."""
     seed: int = 0
     """Of the clips, the weights and the order of training."""
-    steps: int = 1300
+    steps: int = 1200
     """Training steps."""
     clips: int = 2000
     """Clips to train on."""

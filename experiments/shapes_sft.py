@@ -74,7 +74,7 @@ def make_config(
         frames=FRAMES,
         template=TEMPLATE,
         batch=BatchConfig(videos=8, questions=4, max_programs=2),
-        optimizer=OptimizerConfig(learning_rate=1e-3, warmup=50, b2=0.99, final_share=0.02),
+        optimizer=OptimizerConfig(method="muon", learning_rate=2e-3, warmup=50, b2=0.99, final_share=0.02),
         steps=steps,
         freeze_vision=False,
         remat=False,

@@ -67,8 +67,9 @@ def test_micro_batches_equal_one_batch(model, rows) -> None:
 
 def test_accumulation_by_hand() -> None:
     """Sums over parts: (1 + 2 + 3 + 4) and its gradient; parts are rows 0, 2 and 1, 3."""
-    seen = accumulate(lambda part: (part.sum(), 10 * part.sum()), jnp.arange(1.0, 5.0), 2)
-    assert [float(value) for value in seen] == [10.0, 100.0]
+    seen = accumulate(lambda part: (part.sum(), 10 * part.sum(), part), jnp.arange(1.0, 5.0), 2)
+    assert [float(value) for value in seen[:2]] == [10.0, 100.0]
+    assert seen[2].tolist() == [1.0, 2.0, 3.0, 4.0]  # in the order of the batch again
 
 
 def test_frozen_vision_does_not_move(model, rows) -> None:

@@ -1,6 +1,7 @@
 """The state of training and the optimiser: float32 masters, what is trained and what is frozen.
 
-The optimiser is Optax's AdamW behind a clip by the global norm, with warm-up and then a cosine or a constant rate.
+The optimiser is Optax's AdamW (or Muon) behind a clip by the global norm, with warm-up and then a cosine or a
+constant rate.
 Masters stay float32 whatever the compute type: a step of 1e-6 vanishes in bfloat16.
 """
 
@@ -19,14 +20,17 @@ from jaxtyping import Array, Float, Int
 from vrjax.errors import InputError
 from vrjax.models.parameters import parameter_table
 from vrjax.sharding import map_parameters
+from vrjax.training.muon import scale_by_muon
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and its schedule. warmup: steps of linear rise; final_share: of the rate, reached at the last step by the
-    cosine; clip_norm: largest global norm of the gradients. Weights decay, norms and biases do not.
+    """AdamW (or Muon, see vrjax.training.muon) and its schedule. warmup: steps of linear rise; final_share: of the
+    rate, reached at the last step by the cosine; clip_norm: largest global norm of the gradients. Weights decay, norms
+    and biases do not.
     """
 
+    method: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 1e-5
     warmup: int = 0
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -56,16 +60,12 @@ class OptimizerConfig:
 
 def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
     """The chain for a run of `steps` steps."""
+    direction = scale_by_muon if config.method == "muon" else optax.scale_by_adam
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            config.rate(steps),
-            b1=config.b1,
-            b2=config.b2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            mask=decays,
-        ),
+        direction(b1=config.b1, b2=config.b2, eps=config.eps),
+        optax.add_decayed_weights(config.weight_decay, mask=decays),
+        optax.scale_by_learning_rate(config.rate(steps)),
     )
 
 
@@ -105,10 +105,13 @@ def apply_gradients(
     return TrainState(state.step + 1, params, state.frozen, optimizer_state), norm
 
 
-def accumulate(gradients_of: Callable[[Any], tuple[Any, Any]], batch: Any, micro_batches: int) -> tuple[Any, Any]:
+def accumulate(
+    gradients_of: Callable[[Any], tuple[Any, Any, Any]], batch: Any, micro_batches: int
+) -> tuple[Any, Any, Any]:
     """Sum (values, gradients) over `micro_batches` parts of a batch, so that k parts give what the whole gives.
 
-    gradients_of: part -> (values, gradients), both *sums* over the part's tokens or rows, never means. Rows are dealt
+    gradients_of: part -> (values, gradients, outputs): the first two *sums* over the part's tokens or rows, never
+    means; outputs (a tree, or None) have a first axis of rows and come back in the order of the batch. Rows are dealt
     out in turn (part i gets rows i, k + i, …), so that each device keeps its own rows.
     """
     if micro_batches == 1:
@@ -117,14 +120,20 @@ def accumulate(gradients_of: Callable[[Any], tuple[Any, Any]], batch: Any, micro
     def deal(array: Array) -> Array:
         return jnp.swapaxes(array.reshape(array.shape[0] // micro_batches, micro_batches, *array.shape[1:]), 0, 1)
 
+    def gather(array: Array) -> Array:
+        return jnp.swapaxes(array, 0, 1).reshape(-1, *array.shape[2:])
+
     parts = jax.tree.map(deal, batch)
     first = jax.tree.map(lambda array: array[0], parts)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradients_of, first))
+    shapes = jax.eval_shape(gradients_of, first)[:2]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def add(total: Any, part: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, gradients_of(part)), None
+    def add(total: Any, part: Any) -> tuple[Any, Any]:
+        values, gradients, outputs = gradients_of(part)
+        return jax.tree.map(jnp.add, total, (values, gradients)), outputs
 
-    return jax.lax.scan(add, zeros, parts)[0]
+    (values, gradients), outputs = jax.lax.scan(add, zeros, parts)
+    return values, gradients, jax.tree.map(gather, outputs)
 
 
 def count_trained(state: TrainState) -> int:

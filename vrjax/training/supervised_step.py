@@ -49,15 +49,15 @@ def make_train_step(
     loss_sums = make_loss_sums(graph, options, freeze_vision)
 
     def train_step(state: TrainState, rows: Rows) -> tuple[TrainState, dict[str, Array]]:
-        def gradients_of(part: Rows) -> tuple[Sums, nnx.State]:
+        def gradients_of(part: Rows) -> tuple[Sums, nnx.State, None]:
             def nll(trained: nnx.State) -> tuple[Float[Array, ""], Sums]:
                 sums = loss_sums(trained, state.frozen, part)
                 return sums[0], sums
 
             gradients, sums = jax.grad(nll, has_aux=True)(state.params)
-            return sums, gradients
+            return sums, gradients, None
 
-        (nll, weight), gradients = accumulate(gradients_of, rows, micro_batches)
+        (nll, weight), gradients, _ = accumulate(gradients_of, rows, micro_batches)
         weight = jnp.maximum(weight, 1.0)  # a batch of damaged rows only: nothing to learn, loss 0
         gradients = jax.tree.map(lambda gradient: gradient / weight, gradients)
         learning_rate = jnp.asarray(rate(state.step), jnp.float32)
