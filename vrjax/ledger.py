@@ -48,6 +48,10 @@ class Ledger:
 
     def run(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
         """Call `jitted(*args)`; `key` (hashable) must tell apart all shapes that the caller ever passes."""
+        return self.compiled(program, key, jitted, *args)(*args)
+
+    def compiled(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
+        """The compiled program that `run` would call."""
         compiled = self._compiled.get((program, key))
         if compiled is None:
             if self._frozen and self.on_unexpected == "stop":
@@ -61,7 +65,7 @@ class Ledger:
             if self.listener is not None:
                 self.listener(entry)
             self._compiled[program, key] = compiled
-        return compiled(*args)
+        return compiled
 
 
 def shape_key(tree: Any) -> tuple:

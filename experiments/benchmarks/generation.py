@@ -27,6 +27,7 @@ from experiments.benchmarks.rows import Row, in_turn, run_benchmark
 from vrjax.generation.engine import Engine, Request
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
 from vrjax.generation.sampling import SamplingOptions
+from vrjax.loading import LoadedModel
 from vrjax.models.decoder import DecoderConfig
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig, VisionConfig
 
@@ -67,7 +68,7 @@ def build() -> tuple[Engine, Prompt]:
         vision_start_token=ids["<|vision_start|>"],
         vision_end_token=ids["<|vision_end|>"],
     )  # fmt: skip
-    engine = Engine(config, *nnx.split(Qwen2_5VL(config, nnx.Rngs(0))), chat)
+    engine = Engine(LoadedModel(config, *nnx.split(Qwen2_5VL(config, nnx.Rngs(0))), chat))
     pixels = np.random.default_rng(0).integers(0, 256, (int(np.prod(GRID)), config.vision.patch_values), np.uint8)
     video = Vision(pixels, GRID, 1.0, "video")
     empty = len(build_prompt(chat, config, "w1", [video]))

@@ -6,13 +6,13 @@ import pytest
 
 from vrjax.errors import InputError
 from vrjax.evaluation.evidence_questions import other_video
-from vrjax.evaluation.report import Card, Figure, Frame, Gallery, Table, _bar, curves, write_report
+from vrjax.evaluation.report import Card, Figure, Frame, Gallery, Table, curves, span_bar, write_report
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 
 
 def test_text_of_models_and_datasets_is_escaped(tmp_path):
-    bar = _bar(0, 1, 4, EVIL)
+    bar = span_bar(0, 1, 4, EVIL)
     card = Card(EVIL, EVIL, False, EVIL, EVIL, [Frame("data:image/png;base64,AA==", EVIL)], [bar], [bar], EVIL)
     sections = [Table(EVIL, [EVIL], [[EVIL]], [EVIL]), Gallery(EVIL, [card])]
     write_report(tmp_path / "r.html", EVIL, EVIL, sections)
@@ -36,7 +36,7 @@ def test_the_page_needs_nothing_from_outside(tmp_path):
     [(2, 4, 8, 25, 25), (6, 12, 8, 75, 25), (9, 10, 8, 100, 0), (0, 8, 8, 0, 100), (3, 3, 8, 37.5, 0)],
 )
 def test_bars_stand_where_the_spans_are(start, end, duration, left, width):
-    bar = _bar(start, end, duration, "x")
+    bar = span_bar(start, end, duration, "x")
     assert (bar.left, bar.width) == (left, width)
 
 

@@ -7,6 +7,7 @@ from flax import nnx
 
 from vrjax.generation.engine import Engine, EngineOptions
 from vrjax.generation.prompts import ChatTokenizer, Vision
+from vrjax.loading import LoadedModel
 from vrjax.models.decoder import DecoderConfig
 from vrjax.models.parameters import abstract_parameters
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig, VisionConfig
@@ -110,9 +111,9 @@ def make_engine(config, split_model, chat):
     def build(fresh: bool = False, **options) -> Engine:
         key = EngineOptions(**{"length_multiple": 64, **options})
         if fresh:
-            return Engine(config, *split_model, chat, key)
+            return Engine(LoadedModel(config, *split_model, chat), key)
         if key not in engines:
-            engines[key] = Engine(config, *split_model, chat, key)
+            engines[key] = Engine(LoadedModel(config, *split_model, chat), key)
         return engines[key]
 
     return build

@@ -8,6 +8,7 @@ from tests.models.reference import build_reference, compose, tiny_config
 from vrjax.generation.engine import Engine, Request
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions
+from vrjax.loading import LoadedModel
 
 STEPS = 64
 MARKS = {190: "<|image_pad|>", 191: "<|video_pad|>", 192: "<|vision_start|>", 193: "<|vision_end|>",
@@ -46,7 +47,7 @@ def as_prompt(prompt: ReferencePrompt, reference) -> Prompt:
 )
 def test_64_greedy_tokens_and_their_logits(reference, chat, parts):
     prompt = compose(reference.config, 11, *parts)
-    engine = Engine(reference.config, reference.graph, reference.params, chat)
+    engine = Engine(LoadedModel(reference.config, reference.graph, reference.params, chat))
     options = SamplingOptions(max_tokens=STEPS, min_tokens=STEPS, temperature=0)
     sample = engine.generate([Request(prompt=as_prompt(prompt, reference))], options)[0][0]
     assert len(sample.tokens) == STEPS

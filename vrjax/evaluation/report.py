@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vrjax.evaluation.evidence_questions import AskedQuestion
-from vrjax.evidence import format_time
-from vrjax.video import ReaderPool, read_frames
+from vrjax.evidence import Response, format_time
+from vrjax.records import Question
+from vrjax.video import FramePlan, ReaderPool, read_frames
 
 MOST_FRAMES = 16
 
@@ -121,17 +122,6 @@ def _card(one: AskedQuestion, pool: ReaderPool) -> Card:
     plan, response = one.reply.plan, one.reply.responses[0]
     assert plan is not None
     duration = one.reply.duration or one.record.duration
-    keep = np.unique(
-        np.linspace(0, len(plan.timestamps) - 1, min(MOST_FRAMES, len(plan.timestamps))).round().astype(int)
-    )
-    pictures = read_frames(plan, pool=pool)
-    frames = [Frame(_data_uri(pictures[i]), f"{plan.timestamps[i]:.1f} s") for i in keep]
-    true_bars = [_bar(piece.start, piece.end, duration, piece.description) for piece in one.question.evidence]
-    said_bars = [
-        _bar(line.span.start, line.span.end, duration, line.description)
-        for line in response.evidence
-        if line.span is not None
-    ]
     soft = one.score.value("soft_eg_f1")
     return Card(
         question=one.question.question,
@@ -139,24 +129,46 @@ def _card(one: AskedQuestion, pool: ReaderPool) -> Card:
         right=bool(one.score.item.answer_score),
         answer=response.answer or "(nothing)",
         reference=one.question.answer,
-        frames=frames,
-        true_bars=true_bars,
-        said_bars=said_bars,
+        frames=frame_strip(plan, pool),
+        true_bars=reference_bars(one.question, duration),
+        said_bars=response_bars(response, duration),
         response=one.reply.samples[0].text,
     )
 
 
-def _bar(start: float, end: float, duration: float, text: str) -> Bar:
+def frame_strip(plan: FramePlan, pool: ReaderPool) -> list[Frame]:
+    """At most MOST_FRAMES frames of what a model was shown, with their times."""
+    count = len(plan.timestamps)
+    keep = np.unique(np.linspace(0, count - 1, min(MOST_FRAMES, count)).round().astype(int))
+    pictures = read_frames(plan, pool=pool)
+    return [Frame(picture(pictures[i]), f"{plan.timestamps[i]:.1f} s") for i in keep]
+
+
+def reference_bars(question: Question, duration: float) -> list[Bar]:
+    """The reference evidence of a question on a timeline of `duration` seconds."""
+    return [span_bar(piece.start, piece.end, duration, piece.description) for piece in question.evidence]
+
+
+def response_bars(response: Response, duration: float) -> list[Bar]:
+    """The evidence of a response that has usable times, on a timeline of `duration` seconds."""
+    return [
+        span_bar(line.span.start, line.span.end, duration, line.description)
+        for line in response.evidence
+        if line.span is not None
+    ]
+
+
+def span_bar(start: float, end: float, duration: float, text: str) -> Bar:
     left = float(np.clip(100 * start / duration, 0, 100))
     width = float(np.clip(100 * (end - start) / duration, 0, 100 - left))
     return Bar(round(left, 2), round(width, 2), f"{format_time(start)}-{format_time(end)}  {text}")
 
 
-def _data_uri(frame: UInt8[np.ndarray, "H W 3"]) -> str:
+def picture(frame: UInt8[np.ndarray, "H W 3"]) -> str:
     from PIL import Image
 
     buffer = io.BytesIO()
-    picture = Image.fromarray(frame)
-    picture.thumbnail((160, 160))
-    picture.save(buffer, format="PNG")
+    small = Image.fromarray(frame)
+    small.thumbnail((160, 160))
+    small.save(buffer, format="PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

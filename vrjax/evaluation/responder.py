@@ -79,7 +79,7 @@ class Responder:
     ) -> None:
         self.model = model
         self.recipe = recipe or PromptRecipe.read(model.directory) or PromptRecipe()
-        self.engine = engine or Engine(model.config, model.graph, model.params, model.chat, EngineOptions())
+        self.engine = engine or Engine(model, EngineOptions())
         self._progress, self._videos_at_once = progress, videos_at_once
         self._readers, self._time_limit_s = readers, time_limit_s
         self._waiting: list[tuple[int, Prompt]] = []

@@ -7,12 +7,13 @@ The host decides all shapes; lengths fall into buckets, so that few programs ser
 
 from __future__ import annotations
 
+import time
 import zlib
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.ledger import Ledger
 from vrjax.models.decoder import Shard, unsharded
-from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, vision_inputs
+from vrjax.models.qwen2_5_vl import vision_inputs
 from vrjax.models.qwen2_5_vl.layout import frame_shape, has_whole_windows
 
 MOST_UNROLLED_BYTES = 2 << 30
@@ -75,13 +76,15 @@ class Sample:
 class EngineOptions:
     """batch_rows: prompts x samples decoded together; chunk: tokens between two looks at who is done.
 
-    feature_cache_bytes: vision features kept for videos that come again. unroll: run the decoder's layers unrolled,
+    timed: wait after each phase and add its seconds to `Engine.seconds`. feature_cache_bytes: vision features kept for
+    videos that come again. unroll: run the decoder's layers unrolled,
     from a second copy of their weights (None: on CPUs, where a small model gains by it). *_multiple: smallest step of
     the buckets.
     """
 
     batch_rows: int = 64
     chunk: int = 64
+    timed: bool = False
     feature_cache_bytes: int = 2 << 30
     unroll: bool | None = None
     length_multiple: int = 16
@@ -106,21 +109,37 @@ class Padding:
         return 1 - self.used.total() / max(1, self.computed.total())
 
 
+class Model(Protocol):
+    """What the engine reads of a model, such as `vrjax.loading.LoadedModel`."""
+
+    @property
+    def config(self) -> Any: ...
+    @property
+    def graph(self) -> nnx.GraphDef: ...
+    @property
+    def params(self) -> Any: ...
+    @property
+    def chat(self) -> ChatTokenizer: ...
+
+
 @dataclass
 class Engine:
-    """Answers requests with one model. `progress` is called with (samples done, samples in all)."""
+    """Answers requests with one model. `progress` is called with (samples done, samples in all).
 
-    config: Qwen2_5VLConfig
-    graph: nnx.GraphDef
-    params: Any
-    chat: ChatTokenizer
+    seconds: of each phase where `options.timed`; drawn: tokens drawn so far.
+    """
+
+    model: InitVar[Model]
     options: EngineOptions = field(default_factory=EngineOptions)
     ledger: Ledger = field(default_factory=Ledger)
     shard: Shard = unsharded
     progress: Callable[[int, int], None] | None = None
     padding: Padding = field(default_factory=Padding)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    drawn: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, model: Model) -> None:
+        self.config, self.graph, self.params, self.chat = model.config, model.graph, model.params, model.chat
         size = self.config.text.vocabulary
         allowed, ends = np.zeros(size, bool), np.zeros(size, bool)
         allowed[: len(self.chat.tokenizer)] = True
@@ -130,7 +149,7 @@ class Engine:
         self.masks = VocabularyMasks(jnp.asarray(allowed), jnp.asarray(ends))
         unroll = self.options.unroll
         if unroll is None:
-            size = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.merge(self.graph, self.params).text))
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params["text"]))
             unroll = jax.default_backend() == "cpu" and size < MOST_UNROLLED_BYTES
         self.unroll = unroll
         self._features: OrderedDict[str, Array] = OrderedDict()
@@ -191,8 +210,18 @@ class Engine:
         frames = bucket(item.grid[0], options.frame_multiple)
         inputs, places = vision_inputs([item.patches], [item.grid], config, frames, patches, windows)
         self.padding.count("vision", len(item.patches), frames * patches)
-        features = self.ledger.run("vision", inputs.shape_key, self._vision_program, self.params, inputs)
+        features = self._timed("vision", inputs.shape_key, self._vision_program, self.params, inputs)
         return features[jnp.asarray(places[0])]
+
+    def _timed(self, phase: str, key: Any, program: Any, *arguments: Any) -> Any:
+        """Run a program; where phases are timed, wait for it. Compilation does not count."""
+        if not self.options.timed:
+            return self.ledger.run(phase, key, program, *arguments)
+        compiled = self.ledger.compiled(phase, key, program, *arguments)
+        start = time.perf_counter()
+        result = jax.block_until_ready(compiled(*arguments))
+        self.seconds[phase] += time.perf_counter() - start
+        return result
 
     # ---------------------------------------------------------------- prefill
 
@@ -229,7 +258,7 @@ class Engine:
         indices = None if joined is None else index
         arguments = (self.params, tokens, positions, lengths, following, joined, indices, self._unrolled_layers())
         key = (rows, length, joined is not None)
-        return self.ledger.run("prefill", key, self._prefill_program, *arguments)
+        return self._timed("prefill", key, self._prefill_program, *arguments)
 
     @property
     def _unit(self) -> int:
@@ -253,7 +282,7 @@ class Engine:
             limit = np.int32(min(until, sampling.max_tokens))
             program = self._decode_programs[kind]
             arguments = (self.params, prefix, state, self.masks, numbers, limit, self._unrolled_layers())
-            state = self.ledger.run("decode", shape, program, *arguments)
+            state = self._timed("decode", shape, program, *arguments)
             if bool(state.done.all()):
                 break
         return state
@@ -267,9 +296,17 @@ class Engine:
     # ---------------------------------------------------------------- requests
 
     def generate(
-        self, requests: Sequence[Request], sampling: SamplingOptions, *, seed: int = 0, step: int = 0
+        self,
+        requests: Sequence[Request],
+        sampling: SamplingOptions,
+        *,
+        seed: int = 0,
+        step: int = 0,
+        on_finished: Callable[[int, list[Sample]], None] | None = None,
     ) -> list[list[Sample]]:
         """Samples of each request, in order. The same request gives the same samples in any company.
+
+        on_finished: called with a request's number and its samples as soon as they are there.
 
         Requests with one sample count go together, sorted by length, up to `batch_rows` rows at a time.
         Raises InputError where a prompt and its response exceed the model's context.
@@ -300,6 +337,8 @@ class Engine:
                 found = self._batch([requests[number] for number in batch], rows, sampling, seed, step)
                 for number, drawn in zip(batch, found, strict=True):
                     results[number] = drawn
+                    if on_finished is not None:
+                        on_finished(number, drawn)
                 done += len(batch) * samples
                 if self.progress is not None:
                     self.progress(done, total)
@@ -313,7 +352,9 @@ class Engine:
         addresses += addresses[-1:] * (rows - len(requests))
         keys = row_keys(seed, step, np.asarray(addresses, np.uint32), np.arange(samples, dtype=np.uint32))
         prefix = self.prefill([request.prompt for request in requests], rows)
-        state = jax.device_get(replace(self.decode(prefix, keys, sampling), keys=None, values=None, row_keys=None))
+        state = self.decode(prefix, keys, sampling)
+        state = jax.device_get(replace(state, keys=None, values=None, row_keys=None))
+        self.drawn += int(state.lengths[: len(requests)].sum())
         return [[self._sample(state, row, column) for column in range(samples)] for row in range(len(requests))]
 
     def _sample(self, state: DecodeState, row: int, column: int) -> Sample:

@@ -123,6 +123,27 @@ def first_largest(x: Float[Array, "*B V"]) -> Int[Array, "*B"]:
     return jnp.where(x == top, index, x.shape[-1] - 1).min(-1)
 
 
+def truncated(
+    scaled: Float[Array, "*B V"],
+    position: Int[Array, "*B"],
+    allowed: Bool[Array, "V"],
+    ends: Bool[Array, "V"],
+    numbers: SamplingNumbers,
+    kind: tuple[bool, bool, bool],
+) -> Float[Array, "*B V"]:
+    """Temperature-scaled logits with everything that may not be drawn at `position` of its response removed."""
+    greedy, use_top_k, use_top_p = kind
+    legal = allowed & ~(ends & (jnp.asarray(position)[..., None] < numbers.min_tokens))
+    kept = jnp.where(legal, scaled, REMOVED)
+    if greedy:
+        return kept
+    if use_top_k:
+        kept = jnp.where(top_k_mask(kept, numbers.top_k), kept, REMOVED)
+    if use_top_p:
+        kept = jnp.where(top_p_mask(jax.nn.softmax(kept, axis=-1), numbers.top_p), kept, REMOVED)
+    return kept
+
+
 def draw(
     logits: Float[Array, "*B V"],
     keys: Array,
@@ -138,20 +159,30 @@ def draw(
     allowed: False on banned ids. Returns the tokens, their raw log-probs (temperature-scaled, over the whole
     vocabulary: what a trainer computes) and their processed ones (after bans and truncation: what was drawn from).
     """
-    greedy, use_top_k, use_top_p = kind
     scaled = logits / numbers.temperature
     total = jax.nn.logsumexp(scaled, axis=-1)
-    legal = allowed & ~(ends & (position < numbers.min_tokens))
-    kept = jnp.where(legal, scaled, REMOVED)
-    if greedy:
+    kept = truncated(scaled, position, allowed, ends, numbers, kind)
+    if kind[0]:
         tokens = first_largest(kept)
     else:
-        if use_top_k:
-            kept = jnp.where(top_k_mask(kept, numbers.top_k), kept, REMOVED)
-        if use_top_p:
-            kept = jnp.where(top_p_mask(jax.nn.softmax(kept, axis=-1), numbers.top_p), kept, REMOVED)
         flat_keys = jax.random.wrap_key_data(keys.reshape(-1, keys.shape[-1]))
         noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, position), logits.shape[-1:]))(flat_keys)
         tokens = first_largest(kept + noise.reshape(kept.shape))
     chosen = jnp.take_along_axis(scaled, tokens[..., None], axis=-1)[..., 0]
     return tokens, chosen - total, chosen - jax.nn.logsumexp(kept, axis=-1)
+
+
+def processed_log_probs(
+    logits: Float[Array, "*B V"],
+    tokens: Int[Array, "*B"],
+    position: Int[Array, "*B"],
+    allowed: Bool[Array, "V"],
+    ends: Bool[Array, "V"],
+    numbers: SamplingNumbers,
+    kind: tuple[bool, bool, bool],
+) -> Float[Array, "*B"]:
+    """What `draw` recorded as processed log-probs of tokens drawn before: the trainer's side of the audit."""
+    scaled = logits / numbers.temperature
+    kept = truncated(scaled, position, allowed, ends, numbers, kind)
+    chosen = jnp.take_along_axis(scaled, tokens[..., None], axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(kept, axis=-1)
