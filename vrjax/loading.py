@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vrjax.checkpoints.whole_directory import whole_directory
 from vrjax.errors import CheckpointError, InputError
 from vrjax.generation.prompts import ChatTokenizer
 from vrjax.generation.recipe import FILE_NAME as PROMPT_RECIPE
+from vrjax.models.lora import LoraConfig, make_adapters, merge_adapters
 from vrjax.models.parameters import abstract_parameters, cast_parameters
 from vrjax.models.registry import architecture_of, read_config
 from vrjax.sharding import Rules, parameter_shardings, rollout_rules
@@ -30,6 +31,8 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "merges.txt"]
 # Where a run directory keeps its checkpoints, and the configuration and tokenizer of its model.
 CHECKPOINTS, MODEL = "checkpoints", "model"
+# In there where the checkpoints hold adapters: which, and of what base model.
+ADAPTER = "adapter.json"
 # Files that go from a model's directory into its export as they are.
 KEPT_FILES = (
     PROMPT_RECIPE,
@@ -118,6 +121,26 @@ def load(
     return LoadedModel(config, graph, params, chat, generation, directory)
 
 
+def write_adapter_note(folder: Path, config: LoraConfig, base: str) -> None:
+    """Keep in a run's model folder that its checkpoints hold adapters of `base` (a directory or hub id)."""
+    text = json.dumps({"base": base, "lora": asdict(config)}, indent=1) + "\n"
+    (folder / ADAPTER).write_text(text, encoding="utf-8")
+
+
+def read_adapter_note(folder: Path) -> tuple[LoraConfig, str] | None:
+    """(adapters, base) of a run's model folder; None where its checkpoints hold whole models."""
+    path = folder / ADAPTER
+    if not path.is_file():
+        return None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return LoraConfig(**{**raw["lora"], "targets": tuple(raw["lora"]["targets"])}), raw["base"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: not a note on adapters ({error}). Take it from the run that wrote it."
+        ) from error
+
+
 def is_run(path: str | Path) -> bool:
     """Whether a path is a run directory, its `checkpoints`, or one checkpoint in there."""
     return _run_and_step(Path(path)) is not None
@@ -145,8 +168,9 @@ def load_run(
     """Load a checkpoint of a training run, and say which step it is.
 
     path: run directory, or one of its checkpoints. The run's `model/` directory holds the configuration and tokenizer
-    (`write_model_files`). step: default the best by the run's validation metric, else the last. dtype: default as
-    stored. Raises CheckpointError where there is no such checkpoint, or it is damaged or does not fit the model.
+    (`write_model_files`). Adapters are merged into their base model, which is loaded from where the run found it. step:
+    default the best by the run's validation metric, else the last. dtype: default as stored. Raises CheckpointError
+    where there is no such checkpoint, or it is damaged or does not fit the model.
     """
     found = _run_and_step(Path(path))
     if found is None:
@@ -160,6 +184,10 @@ def load_run(
     generation = GenerationDefaults.read(run / MODEL / "generation_config.json")
     chat = ChatTokenizer.load(run / MODEL, generation.end_ids or None)
     graph, shapes = abstract_model(config)
+    adapted = read_adapter_note(run / MODEL)
+    if adapted is not None:
+        lora, base_shapes = adapted[0], shapes
+        shapes = jax.eval_shape(lambda: make_adapters(base_shapes, lora))
     if mesh is not None:
         shardings = parameter_shardings(shapes, mesh, rules or rollout_rules(), config)
         shapes = jax.tree.map(
@@ -175,6 +203,9 @@ def load_run(
             chosen = steps[-1] if best is None else best
         form = checkpoints.stored_form(chosen, shapes) if chosen in steps else shapes
         params = checkpoints.restore(chosen, form).params
+    if adapted is not None:
+        lora, base = adapted
+        params = merge_adapters(load(base, dtype="stored", mesh=mesh, rules=rules).params, params, lora)
     if dtype is not None:
         params = cast_parameters(params, dtype)
     return LoadedModel(config, graph, params, chat, generation, run / MODEL), chosen

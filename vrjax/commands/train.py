@@ -54,6 +54,8 @@ class Train:
         from vrjax.errors import InputError
         from vrjax.training.config import SftConfig
         from vrjax.training.experiment import load_experiment, override
+        from vrjax.training.policy.config import GrpoConfig
+        from vrjax.training.policy_optimisation import grpo
         from vrjax.training.supervised import sft
 
         config = override(load_experiment(self.experiment), rest, f"vrjax train {self.experiment}")
@@ -61,9 +63,12 @@ class Train:
             jax.config.update("jax_compilation_cache_dir", str(self.compilation_cache or _default_cache()))
         if isinstance(config, SftConfig):
             result = sft(config)
+        elif isinstance(config, GrpoConfig):
+            result = grpo(config)
         else:
             raise InputError(f"{self.experiment}: there is no trainer for a {type(config).__name__}.")
-        figures = "  ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
+        shown = {name: value for name, value in result.metrics.items() if "/" not in name or "validation" in name}
+        figures = "  ".join(f"{name} {value:.4f}" for name, value in shown.items())
         print(f"{result.run_dir}: {result.ended} after step {result.step}  {figures}".rstrip())
         return 0
 

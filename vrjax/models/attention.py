@@ -62,13 +62,35 @@ def softmax_sum(
     return (out / total).astype(q.dtype)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How far queries behind the trunk look back. trunk: no row's trunk is longer; branch: nor any of its branches."""
+
+    trunk: int
+    branch: int
+
+    def keys(self, start: int, end: int) -> tuple[slice, ...]:
+        """The stretches of keys that queries from `start` to `end` can see: the trunk, and at most a branch back.
+
+        trunk | branch 1 | branch 2 | branch 3
+        k k k |          |    k k k | q q
+        """
+        near = max(self.trunk, start - self.branch)
+        return (slice(0, end),) if near >= end or near <= self.trunk else (slice(0, self.trunk), slice(near, end))
+
+
 def row_attention(
-    q: Float[Array, "B S H E"], k: Float[Array, "B S K E"], v: Float[Array, "B S K E"], visibility: Visibility
+    q: Float[Array, "B S H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    visibility: Visibility,
+    reach: Reach | None = None,
 ) -> Float[Array, "B S H E"]:
     """Self-attention within packed rows, query block by query block.
 
-    A block of queries reads only the keys up to its own end, so the upper triangle costs nothing, and each block is
-    recomputed in the backward pass, so no S x S array is ever held. Short rows are one block, and kept.
+    A block of queries reads only the keys up to its own end, so the upper triangle costs nothing; with `reach` it also
+    leaves out branches that lie too far back for it to see. Each block is recomputed in the backward pass, so no S x S
+    array is ever held. Short rows are one block, and kept.
     """
     batch, length, heads, size = q.shape
     key_heads = k.shape[2]
@@ -76,10 +98,12 @@ def row_attention(
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
 
     def block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
-        mask = visibility.mask(slice(start, end), slice(0, end))[:, None, None]
-        rows = q_block.reshape(batch, key_heads, -1, size)
-        mask = jnp.broadcast_to(mask, (batch, 1, heads // key_heads, end - start, end)).reshape(batch, 1, -1, end)
-        out = softmax_sum(rows, k[:, :, :end], v[:, :, :end], mask)
+        near = (slice(0, end),) if reach is None else reach.keys(start, end)
+        mask = _joined([visibility.mask(slice(start, end), part) for part in near], -1)[:, None, None]
+        rows, count = q_block.reshape(batch, key_heads, -1, size), mask.shape[-1]
+        mask = jnp.broadcast_to(mask, (batch, 1, heads // key_heads, end - start, count)).reshape(batch, 1, -1, count)
+        near_k, near_v = (_joined([x[:, :, part] for part in near], 2) for x in (k, v))
+        out = softmax_sum(rows, near_k, near_v, mask)
         return out.reshape(batch, key_heads, heads // key_heads, end - start, size)
 
     if length <= ONE_BLOCK:
@@ -89,6 +113,10 @@ def row_attention(
         bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
         out = jnp.concatenate([recomputed(q[:, :, :, start:end], k, v, start, end) for start, end in bounds], axis=3)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
+
+
+def _joined(parts: list[Array], axis: int) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis)
 
 
 def suffix_attention(

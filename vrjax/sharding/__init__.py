@@ -1,5 +1,6 @@
 """Where arrays live: the device mesh and the rules that map logical axes to it."""
 
+from vrjax.sharding.local import local_mesh, to_local
 from vrjax.sharding.mesh import MESH_AXES, make_mesh
 from vrjax.sharding.rules import Rules, Sharder, map_parameters, parameter_shardings, rollout_rules, spec, update_rules
 
@@ -7,10 +8,12 @@ __all__ = [
     "MESH_AXES",
     "Rules",
     "Sharder",
+    "local_mesh",
     "make_mesh",
     "map_parameters",
     "parameter_shardings",
     "rollout_rules",
     "spec",
+    "to_local",
     "update_rules",
 ]

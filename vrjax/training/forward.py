@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vrjax.models.attention import Visibility, row_attention
+from vrjax.models.attention import Reach, Visibility, row_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, VisionInputs
 from vrjax.training.rows import PackedText
@@ -37,18 +37,27 @@ def encode_rows(model: Qwen2_5VL, vision: VisionInputs, options: ForwardOptions)
 
 
 def target_hidden(
-    model: Qwen2_5VL, text: PackedText, features: Float[Array, "M D"], options: ForwardOptions
+    model: Qwen2_5VL,
+    text: PackedText,
+    features: Float[Array, "M D"] | None,
+    options: ForwardOptions,
+    reach: Reach | None = None,
 ) -> Float[Array, "B R D"]:
-    """Hidden states from which the targets are read off, gathered so that the head runs on nothing else."""
+    """Hidden states from which the targets are read off, gathered so that the head runs on nothing else.
+
+    features: of all rows, the same number for each, or None for text alone. reach: see `row_attention`.
+    """
     batch = text.tokens.shape[0]
-    first = jnp.arange(batch, dtype=jnp.int32)[:, None] * (features.shape[0] // batch)
-    index = jnp.where(text.feature_index >= 0, text.feature_index + first, -1)
+    index = None
+    if features is not None:
+        first = jnp.arange(batch, dtype=jnp.int32)[:, None] * (features.shape[0] // batch)
+        index = jnp.where(text.feature_index >= 0, text.feature_index + first, -1)
     x = options.shard(model.embed(jnp.asarray(text.tokens), features, index), ("batch", "length", None))
     visibility = Visibility(jnp.asarray(text.segment), jnp.asarray(text.branch))
 
     def attend(q: Array, k: Array, v: Array, memory: None) -> tuple[Array, None]:
         del memory
-        return row_attention(q, k, v, visibility), None
+        return row_attention(q, k, v, visibility, reach), None
 
     tables = model.text.tables(jnp.moveaxis(text.positions, 1, 0))
     hidden, _ = model.text.run(x, tables, attend, remat=options.remat, unroll=options.unroll, shard=options.shard)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from vrjax.training.run_directory import METRICS, RunDirectory
+from vrjax.errors import InputError
+from vrjax.training.run_directory import CONFIG, METRICS, RunDirectory
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -37,14 +38,34 @@ class TensorBoardWriter:
         self._writer.close()
 
 
+class WandbWriter:
+    """Weights & Biases, where its package is installed; the run goes on under the name of its directory."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise InputError("wandb is on, but its package is not installed: pip install wandb") from error
+        self._run = wandb.init(dir=str(run.path), id=run.path.name, resume="allow", config=run.read_json(CONFIG))
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 class RunLog:
     """Progress on the terminal (loss, tokens a second, time left) and metrics to all writers. Close it at the end."""
 
-    def __init__(self, run: RunDirectory, *, tensorboard: bool = True, progress: bool = True) -> None:
+    def __init__(
+        self, run: RunDirectory, *, tensorboard: bool = True, progress: bool = True, wandb: bool = False
+    ) -> None:
         from rich.console import Console
 
         self._run = run
-        self._tensorboard, self._shows = tensorboard and run.writes, progress and run.writes
+        self._tensorboard, self._wandb = tensorboard and run.writes, wandb and run.writes
+        self._shows = progress and run.writes
         self._console = Console(stderr=True)
         self._writers: list[MetricsWriter] = []
         self._progress: Progress | None = None
@@ -57,6 +78,8 @@ class RunLog:
         self._run.keep_until(METRICS, resumed_at)
         if self._tensorboard:
             self._writers.append(TensorBoardWriter(self._run, resumed_at))
+        if self._wandb:
+            self._writers.append(WandbWriter(self._run))
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -22,12 +22,12 @@ def row_shards(mesh: Mesh) -> int:
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
-def check_batch(rows: int, micro_batches: int, mesh: Mesh) -> None:
-    """Raise InputError where a micro-batch cannot be spread evenly."""
+def check_batch(rows: int, micro_batches: int, mesh: Mesh, field: str = "batch.videos") -> None:
+    """Raise InputError where a micro-batch cannot be spread evenly. field: name of the setting behind `rows`."""
     if rows < 1 or micro_batches < 1 or rows % (micro_batches * row_shards(mesh)):
         raise InputError(
             f"a batch of {rows} rows does not divide into {micro_batches} micro-batches over data × fsdp = "
-            f"{row_shards(mesh)}. Change batch.videos, batch.micro_batches or the mesh."
+            f"{row_shards(mesh)}. Change {field}, micro_batches or the mesh."
         )
 
 
@@ -38,9 +38,32 @@ def place_state(
 
     `params` is given up: its memory becomes the state's.
     """
+    places = parameter_shardings(params, mesh, update_rules(), config)
+    return _place(*split_parameters(params, freeze_vision), *split_parameters(places, freeze_vision), optimizer, mesh)
+
+
+def place_adapters(
+    adapters: nnx.State,
+    adapters_at: nnx.State,
+    base: nnx.State,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    config: Any,
+) -> tuple[TrainState, Any]:
+    """The same with adapters trained and the whole base model frozen; both are given up."""
+    base_at = parameter_shardings(base, mesh, update_rules(), config)
+    return _place(adapters, base, adapters_at, base_at, optimizer, mesh)
+
+
+def _place(
+    trained: nnx.State,
+    frozen: nnx.State,
+    trained_at: nnx.State,
+    frozen_at: nnx.State,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+) -> tuple[TrainState, Any]:
     whole = NamedSharding(mesh, PartitionSpec())
-    trained, frozen = split_parameters(params, freeze_vision)
-    trained_at, frozen_at = split_parameters(parameter_shardings(params, mesh, update_rules(), config), freeze_vision)
     moments_at = optax.tree.map_params(
         optimizer,
         lambda _, sharding: sharding,

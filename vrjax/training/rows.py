@@ -77,7 +77,8 @@ def pack_text(
         positions += [prompt.positions[:, trunk:], np.broadcast_to(following, (3, count))]
         asked = len(prompt) - trunk
         branch.append(np.full(asked + count, number, np.int32))
-        target_at.append(np.arange(length + asked - 1, length + asked + count - 1))
+        first_at = length + asked - 1 if asked else trunk - 1  # the token before the response: all may share it
+        target_at.append(np.concatenate([[first_at], np.arange(length + asked, length + asked + count - 1)])[:count])
         targets.append(np.asarray(response, np.int32))
         length += asked + count
     feature_index = np.full(length, -1, np.int32)

@@ -20,7 +20,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,14 @@ def environment() -> dict[str, Any]:
 
 
 def resolved(value: Any) -> Any:
-    """A configuration as JSON: dataclasses by field, with their type's name; functions by module and name."""
+    """A configuration as JSON: dataclasses by field, with their type's name; functions by module and name.
+
+    An object that has `settings` (a mapping) is shown by them, any other by its type and, where it has one, its `name`:
+    never by its attributes, which may hold keys.
+    """
+    settings = getattr(value, "settings", None)
+    if isinstance(settings, Mapping) and not isinstance(value, type):
+        return {"type": type(value).__name__, **{str(key): resolved(item) for key, item in settings.items()}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: resolved(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": type(value).__name__, **fields}
@@ -173,9 +180,12 @@ def resolved(value: Any) -> Any:
         return [resolved(item) for item in value]
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, Callable):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
-    return value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    place = value if hasattr(value, "__qualname__") else type(value)
+    name = getattr(value, "name", None)
+    shown = f"{place.__module__}.{place.__qualname__}"
+    return f"{shown} {name}" if isinstance(name, str) else shown
 
 
 def _short(value: Any) -> str:

@@ -110,15 +110,15 @@ class RowText:
     max_length: int
 
     def pair(self, record: VideoRecord, number: int, vision: Sequence[Vision]) -> tuple[Prompt, list[int]]:
-        """Prompt and response ids of one question. Raises _Unusable with the damage's name."""
+        """Prompt and response ids of one question. Raises Unusable with the damage's name."""
         question = record.questions[number]
         if not question.question.strip():
-            raise _Unusable(Damage.EMPTY_QUESTION, "the question is empty. Fill it in, or leave it out.")
+            raise Unusable(Damage.EMPTY_QUESTION, "the question is empty. Fill it in, or leave it out.")
         name = f"{record.video_id}/{question.question_id}"
         try:
             text = self.template.response(question)
         except InputError as error:
-            raise _Unusable(Damage.BAD_RESPONSE, str(error)) from error
+            raise Unusable(Damage.BAD_RESPONSE, str(error)) from error
         try:
             response = [*self.chat.encode(text), *self.chat.marks(RESPONSE_END)]
             prompt = build_prompt(
@@ -130,9 +130,9 @@ class RowText:
                 name=name,
             )
         except InputError as error:
-            raise _Unusable(Damage.CONTROL_TOKENS, str(error)) from error
+            raise Unusable(Damage.CONTROL_TOKENS, str(error)) from error
         if len(prompt) + len(response) > self.max_length:
-            raise _Unusable(
+            raise Unusable(
                 Damage.PROMPT_TOO_LONG,
                 f"prompt ({len(prompt)} tokens) and response ({len(response)}) exceed {self.max_length} together. "
                 "Use fewer frames or a lower max_pixels.",
@@ -146,7 +146,9 @@ class RowText:
         return pack_text([pair[0] for pair in pairs], [pair[1] for pair in pairs], places)
 
 
-class _Unusable(InputError):
+class Unusable(InputError):
+    """A question that cannot be trained on."""
+
     def __init__(self, damage: Damage, message: str) -> None:
         super().__init__(message)
         self.damage = damage
@@ -199,7 +201,7 @@ def survey_records(
                 for index, question in enumerate(record.questions):
                     try:
                         text.pair(record, index, vision)
-                    except _Unusable as error:
+                    except Unusable as error:
                         name = f"{record.video_id}/{question.question_id}"
                         damaged.append(DamagedQuestion(name, error.damage, str(error)))
                     else:

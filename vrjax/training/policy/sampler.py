@@ -1,0 +1,132 @@
+"""The sampler: the present policy's weights in sampling layout, and an engine that draws groups with them.
+
+Each process samples its own prompts on its own devices, so no decode step waits for another process. The engine runs
+the trainer's own model code in the trainer's own type, and records log-probs that the audit compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from vrjax.generation.decode import VocabularyMasks
+from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.prompts import Vision
+from vrjax.ledger import Ledger
+from vrjax.loading import LoadedModel
+from vrjax.models.parameters import cast_parameters
+from vrjax.sharding import Sharder, local_mesh, parameter_shardings, rollout_rules, to_local
+from vrjax.training.policy.config import RolloutConfig
+from vrjax.training.policy.groups import Group
+from vrjax.training.policy.programs import Policy
+from vrjax.training.policy.prompts import PromptItem
+from vrjax.training.state import TrainState
+
+
+@dataclass(frozen=True)
+class PhaseWork:
+    """Seconds and tokens of the phases vision, prefill and decode, on this process."""
+
+    seconds: dict[str, float]
+    tokens: dict[str, int]
+
+
+class Sampler:
+    """Draws groups. `load` the policy before `sample`, and `unload` it before the update where memory is short."""
+
+    def __init__(
+        self, model: LoadedModel, abstract: nnx.State, policy: Policy, mesh: Mesh, config: RolloutConfig, ledger: Ledger
+    ) -> None:
+        """abstract: shapes of the whole model's parameters."""
+        self._policy, self._config = policy, config
+        self._local = local_mesh(mesh)
+        self._sampling = config.sampling()
+        shardings = parameter_shardings(abstract, mesh, rollout_rules(), model.config)
+
+        def in_sampling_layout(trained: nnx.State, frozen: nnx.State) -> nnx.State:
+            # A copy even where nothing changes: the update gives the trained parameters' memory away.
+            params = cast_parameters(policy.parameters(trained, frozen), policy.options.dtype)
+            return jax.tree.map(lambda array: array + 0, params)
+
+        self._spread = jax.jit(in_sampling_layout, out_shardings=shardings)
+        self._ledger = ledger
+        self._model = model
+        self._engine: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise ValueError("the sampler holds no weights; load the policy first")
+        return self._engine
+
+    def masks(self, state: TrainState) -> VocabularyMasks:
+        """Which ids may be drawn, and which end a response."""
+        if self._engine is None:
+            self.load(state)
+        return self.engine.masks
+
+    def load(self, state: TrainState) -> None:
+        """Take the policy as it is now."""
+        params = to_local(self._ledger.run("spread", None, self._spread, state.params, state.frozen), self._local)
+        if self._engine is None:
+            options = EngineOptions(batch_rows=max(self._config.batch_rows, self._config.group), timed=True)
+            shard = Sharder(self._local, rollout_rules())
+            self._engine = Engine(replace(self._model, params=params), options, self._ledger, shard)
+        else:
+            self._engine.set_params(params, vision_changed=not self._policy.freeze_vision)
+
+    def unload(self) -> None:
+        """Give the weights' memory back; vision features stay."""
+        if self._engine is not None:
+            self._engine.set_params(None, vision_changed=False)
+
+    def sample(
+        self,
+        items: Sequence[PromptItem],
+        *,
+        step: int,
+        seed: int,
+        sampled_at: int,
+        on_finished: Callable[[int, Group], None] | None = None,
+    ) -> list[Group]:
+        """One group for each readable prompt, in order. step: enters the random addresses; sampled_at: see Group.
+
+        on_finished: called with a prompt's number and its group as soon as it is there, so that scoring can start.
+        """
+        requests = []
+        for item in items:
+            assert item.prompt is not None
+            requests.append(Request(prompt=item.prompt, samples=self._config.group))
+
+        def finished(number: int, samples: list[Sample]) -> None:
+            if on_finished is not None:
+                on_finished(number, Group(items[number], tuple(samples), sampled_at))
+
+        drawn = self.engine.generate(requests, self._sampling, seed=seed, step=step, on_finished=finished)
+        return [Group(item, tuple(samples), sampled_at) for item, samples in zip(items, drawn, strict=True)]
+
+    def features(self, vision: Sequence[Vision], state: TrainState) -> list[Float[Array, "M D"]]:
+        """Vision features, from the engine's cache where they are there, else by the policy of `state`."""
+        if self._engine is None or self.engine.params is None:
+            self.load(state)
+        return self.engine.encode(vision)
+
+    def take_work(self) -> PhaseWork:
+        """What was done since the last call."""
+        engine = self.engine
+        used: Counter[str] = engine.padding.used
+        work = PhaseWork(
+            {phase: float(engine.seconds[phase]) for phase in ("vision", "prefill", "decode")},
+            {"vision": used["vision"], "prefill": used["prefill"], "decode": engine.drawn},
+        )
+        engine.seconds.clear()
+        engine.padding.used.clear()
+        engine.padding.computed.clear()
+        engine.drawn = 0
+        return work
