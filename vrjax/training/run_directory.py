@@ -172,7 +172,8 @@ def resolved(value: Any) -> Any:
     if isinstance(settings, Mapping) and not isinstance(value, type):
         return {"type": type(value).__name__, **{str(key): resolved(item) for key, item in settings.items()}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: resolved(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        shown = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+        fields = {name: resolved(getattr(value, name)) for name in shown}
         return {"type": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(key): resolved(item) for key, item in value.items()}

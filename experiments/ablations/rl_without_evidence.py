@@ -1,0 +1,16 @@
+"""Ablation: EG-Reasoner without the evidence reward.
+
+vrjax train experiments/ablations/rl_without_evidence.py
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.eg_reasoner_7b import make_config, reward
+from vrjax.training import GrpoConfig
+
+
+def __getattr__(name: str) -> GrpoConfig:
+    if name == "config":
+        return replace(make_config(Path("runs/ablation_rl_without_evidence")), reward=reward(evidence_weight=0.0))
+    raise AttributeError(name)
