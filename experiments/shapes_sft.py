@@ -7,9 +7,10 @@
 
 from pathlib import Path
 
+from data_tools.shapes.coarse_labels import coarse_labels
 from vrjax.models.decoder import DecoderConfig
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, VisionConfig
-from vrjax.records import load_records
+from vrjax.records import load_records, save_records
 from vrjax.training import (
     BatchConfig,
     CheckpointConfig,
@@ -63,14 +64,24 @@ def model_config(vocabulary: dict[str, int]) -> Qwen2_5VLConfig:
 
 
 def make_config(
-    data: Path, tokenizer: Path, vocabulary: dict[str, int], run_dir: Path, *, steps: int, seed: int = 0
+    data: Path,
+    tokenizer: Path,
+    vocabulary: dict[str, int],
+    run_dir: Path,
+    *,
+    steps: int,
+    seed: int = 0,
+    labels: str = "",
 ) -> SftConfig:
-    """SFT on `data`/train.json: 8 clips x 4 questions a step, which share the clip's vision and prompt prefix."""
+    """SFT on `data`/train.json: 8 clips x 4 questions a step, which share the clip's vision and prompt prefix.
+
+    labels: "" for the exact ones, "_coarse" for those of `make_coarse_labels`.
+    """
     return SftConfig(
         run_dir=run_dir,
         model=FreshModel(model_config(vocabulary), tokenizer, seed),
-        data=(DatasetConfig(data / "train.json"),),
-        validation=(DatasetConfig(data / "val.json"),),
+        data=(DatasetConfig(data / f"train{labels}.json"),),
+        validation=(DatasetConfig(data / f"val{labels}.json"),),
         frames=FRAMES,
         template=TEMPLATE,
         batch=BatchConfig(videos=8, questions=4, max_programs=2),
@@ -84,6 +95,13 @@ def make_config(
         log_every=10,
         seed=seed,
     )
+
+
+def make_coarse_labels(data: Path, seed: int) -> None:
+    """Write `data`/train_coarse.json and val_coarse.json: boundaries widened at random, as hand-made ones are."""
+    for split in ("train", "val"):
+        records = load_records(data / f"{split}.json")
+        save_records(data / f"{split}_coarse.json", coarse_labels(records, seed))
 
 
 def make_tokenizer(data: Path) -> tuple[Path, dict[str, int]]:
