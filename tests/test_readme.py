@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 SHORTER = {
     "vrjax-data shapes": "--clips 16 --val-clips 4 --test-clips 4",
     "vrjax answer": "--max-tokens 8",
-    "vrjax train": "--no-progress --optimizer.warmup 1",
+    "vrjax train experiments/shapes_sft": "--no-progress --optimizer.warmup 1",
+    "vrjax train experiments/shapes_grpo": "--no-progress --optimizer.warmup 1 --rollout.max-tokens 8",
 }
 
 
@@ -33,14 +34,20 @@ def test_the_commands_of_the_readme_run(tmp_path):
 
     def run(command: str) -> str:
         extra = next((more for start, more in SHORTER.items() if command.startswith(start)), "")
-        words = shlex.split(f"{command.replace('--steps 700', '--steps 3')} {extra}")
+        words = shlex.split(f"{command.replace('--steps 700', '--steps 3').replace('--steps 120', '--steps 2')} {extra}")
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     # Those that make something come first; the page shows them in the order in which people want them.
-    for start in ("vrjax-data shapes", "vrjax train", "vrjax export"):
+    for start in ("vrjax-data shapes", "vrjax train experiments/shapes_sft", "vrjax export runs/shapes exported"):
         run(next(command for command in commands if command.startswith(start)))
+    for start in ("vrjax export runs/shapes runs/shapes_model", "vrjax train experiments/shapes_grpo"):
+        run(next(command for command in commands if command.startswith(start)))
+    reward = re.search(r"```\n(from vrjax.rewards.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert reward is not None
+    (tmp_path / "my_reward.py").write_text(reward.group(1))
+    run("vrjax train experiments/shapes_grpo.py --steps 120 --run-dir runs/mine --reward my_reward.py:short")
     clips = sorted((tmp_path / "data/shapes/videos").glob("*.mp4"))
     shutil.copy(clips[0], tmp_path / "clip.mp4")
     (tmp_path / "videos").symlink_to(tmp_path / "data/shapes/videos")
