@@ -129,6 +129,31 @@ def test_any_of_several_end_ids_stops_and_is_kept(make_engine, chat, prompts):
     assert any(int(sample.tokens[-1]) not in chat.end_ids for sample in stopped if sample.finished)
 
 
+def test_finished_samples_are_left_behind_and_nothing_else_changes(make_engine, chat, prompts):
+    """With ends as common as one token in eight, chunks of two tokens: few of sixteen columns run to the last one."""
+    ends = jnp.arange(len(np.asarray(make_engine().masks.ends))) % 8 == 3
+    options = SamplingOptions(max_tokens=24, temperature=3.0)
+    requests = [Request(prompt=prompt, samples=16) for prompt in prompts[:2]]
+
+    def drawn(chunk: int):
+        engine = make_engine(fresh=True, chunk=chunk)
+        engine.masks = dataclasses.replace(engine.masks, ends=ends)
+        found = engine.generate(requests, options, seed=4)
+        widths = [entry.shapes for entry in engine.ledger.entries if entry.program == "compact"]
+        return found, widths
+
+    at_once, none = drawn(64)
+    compacted, widths = drawn(2)
+    assert not none
+    assert len(widths) >= 2
+    for group, other in zip(at_once, compacted, strict=True):
+        assert len({len(sample.tokens) for sample in group}) > 4
+        for one, two in zip(group, other, strict=True):
+            np.testing.assert_array_equal(one.tokens, two.tokens)
+            np.testing.assert_allclose(one.raw_log_probs, two.raw_log_probs, atol=1e-5)
+            assert one.finished == two.finished
+
+
 def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts):
     options = SamplingOptions(max_tokens=64, temperature=5.0)
     samples = make_engine().generate([Request(prompt=prompts[0], samples=16)], options)[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from vrjax.generation.prefix_cache import Prefix
@@ -140,6 +141,70 @@ def next_logits(
         keys = tuple(write(old, k[:, :, :, None], at) for old, (k, _) in zip(state.keys, new, strict=True))
         values = tuple(write(old, v[:, :, :, None], at) for old, (_, v) in zip(state.values, new, strict=True))
     return model.text.logits(hidden), replace(state, keys=keys, values=values)
+
+
+def compact(state: DecodeState, keep: Int[Array, "B W"]) -> DecodeState:
+    """The samples of `state` that go on: columns `keep` of each prompt, so that finished ones cost nothing more."""
+    rows = jnp.arange(keep.shape[0])[:, None]
+
+    def take(array: Array) -> Array:
+        return array[rows, keep]
+
+    def take_cache(array: Array) -> Array:
+        return array[:, rows, keep] if array.ndim == 6 else array[rows, keep]
+
+    return DecodeState(
+        step=state.step,
+        tokens=take(state.tokens),
+        raw=take(state.raw),
+        processed=take(state.processed),
+        done=take(state.done),
+        lengths=take(state.lengths),
+        row_keys=take(state.row_keys),
+        keys=jax.tree.map(take_cache, state.keys),
+        values=jax.tree.map(take_cache, state.values),
+    )
+
+
+@dataclass
+class Drawn:
+    """What was drawn, on the host: tokens, raw and processed log-probs [B, G, C], lengths and done [B, G].
+
+    place: of the columns that are still being decoded, [B, W].
+    """
+
+    tokens: np.ndarray
+    raw: np.ndarray
+    processed: np.ndarray
+    lengths: np.ndarray
+    done: np.ndarray
+    place: np.ndarray
+
+    @staticmethod
+    def room(batch: int, group: int, capacity: int) -> Drawn:
+        wide = (batch, group, capacity)
+        return Drawn(
+            np.zeros(wide, np.int32),
+            np.zeros(wide, np.float32),
+            np.zeros(wide, np.float32),
+            np.zeros(wide[:2], np.int32),
+            np.zeros(wide[:2], bool),
+            np.broadcast_to(np.arange(group), wide[:2]).copy(),
+        )
+
+    def write(self, state: DecodeState) -> None:
+        """Take over what the columns of `state` hold."""
+        rows = np.arange(len(self.place))[:, None]
+        found = jax.device_get((state.tokens, state.raw, state.processed, state.lengths, state.done))
+        for mine, new in zip((self.tokens, self.raw, self.processed, self.lengths, self.done), found, strict=True):
+            mine[rows, self.place] = new
+
+
+def columns_to_keep(done: Bool[np.ndarray, "B W"]) -> Int[np.ndarray, "B N"] | None:
+    """Columns to go on with, N a power of two and at most half of W; None where that does not hold those that go on."""
+    most = int((~done).sum(1).max())
+    width = 1 << max(most - 1, 0).bit_length()
+    return None if width > done.shape[1] // 2 else np.argsort(done, axis=1, kind="stable")[:, :width]
 
 
 def decode(

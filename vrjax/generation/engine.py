@@ -11,7 +11,7 @@ import time
 import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from vrjax.errors import InputError
 from vrjax.generation import decode as decoding
-from vrjax.generation.decode import DecodeState, VocabularyMasks
+from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.prefix_cache import Prefix, prefill
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
@@ -173,6 +173,7 @@ class Engine:
         self._decode_programs: dict[Any, Any] = {}
         self._run_decode = run_decode
         self._unstack_program = jax.jit(run_unstack)
+        self._compact_program = jax.jit(decoding.compact)
         self._layers: tuple[Any, ...] | None = None
 
     # ---------------------------------------------------------------- vision
@@ -266,12 +267,17 @@ class Engine:
 
     # ---------------------------------------------------------------- decode
 
-    def decode(self, prefix: Prefix, keys: Array, sampling: SamplingOptions) -> DecodeState:
-        """Draw up to max_tokens for every row [B, G] of `keys`."""
+    def decode(self, prefix: Prefix, keys: Array, sampling: SamplingOptions) -> Drawn:
+        """Draw up to max_tokens for every row [B, G] of `keys`.
+
+        Between chunks, where at most half of a prompt's samples go on, the finished ones are left behind, so that one
+        long sample does not hold the rest.
+        """
         numbers, kind = sampling.numbers(), sampling.kind
         rows, place = keys.shape[:2], prefix.mask.shape[1]
         capacity = bucket(sampling.max_tokens, 16)
         shape = (*rows, place, capacity, kind)
+        drawn = Drawn.room(rows[0], rows[1], capacity)
         if (kind, capacity) not in self._start_programs:
             start = partial(decoding.start, kind=kind, capacity=capacity)
             self._start_programs[kind, capacity] = jax.jit(start)
@@ -282,10 +288,18 @@ class Engine:
             limit = np.int32(min(until, sampling.max_tokens))
             program = self._decode_programs[kind]
             arguments = (self.params, prefix, state, self.masks, numbers, limit, self._unrolled_layers())
-            state = self._timed("decode", shape, program, *arguments)
-            if bool(state.done.all()):
+            state = self._timed("decode", (*state.done.shape, *shape[2:]), program, *arguments)
+            done = np.asarray(state.done)
+            if done.all():
                 break
-        return state
+            keep = columns_to_keep(done)
+            if keep is not None and limit < sampling.max_tokens:
+                drawn.write(state)
+                drawn.place = np.take_along_axis(drawn.place, keep, 1)
+                key = (*done.shape, keep.shape[1], *shape[2:])
+                state = self.ledger.run("compact", key, self._compact_program, state, keep)
+        drawn.write(state)
+        return drawn
 
     def _unrolled_layers(self) -> tuple[Any, ...] | None:
         """The decoder's layers one by one where they are run unrolled; made once for a set of weights."""
@@ -352,18 +366,17 @@ class Engine:
         addresses += addresses[-1:] * (rows - len(requests))
         keys = row_keys(seed, step, np.asarray(addresses, np.uint32), np.arange(samples, dtype=np.uint32))
         prefix = self.prefill([request.prompt for request in requests], rows)
-        state = self.decode(prefix, keys, sampling)
-        state = jax.device_get(replace(state, keys=None, values=None, row_keys=None))
-        self.drawn += int(state.lengths[: len(requests)].sum())
-        return [[self._sample(state, row, column) for column in range(samples)] for row in range(len(requests))]
+        drawn = self.decode(prefix, keys, sampling)
+        self.drawn += int(drawn.lengths[: len(requests)].sum())
+        return [[self._sample(drawn, row, column) for column in range(samples)] for row in range(len(requests))]
 
-    def _sample(self, state: DecodeState, row: int, column: int) -> Sample:
-        length = int(state.lengths[row, column])
-        tokens = np.asarray(state.tokens[row, column, :length])
+    def _sample(self, drawn: Drawn, row: int, column: int) -> Sample:
+        length = int(drawn.lengths[row, column])
+        tokens = drawn.tokens[row, column, :length]
         return Sample(
             text=self.chat.decode(tokens.tolist()),
             tokens=tokens,
-            raw_log_probs=np.asarray(state.raw[row, column, :length]),
-            processed_log_probs=np.asarray(state.processed[row, column, :length]),
-            finished=bool(state.done[row, column]),
+            raw_log_probs=drawn.raw[row, column, :length],
+            processed_log_probs=drawn.processed[row, column, :length],
+            finished=bool(drawn.done[row, column]),
         )
