@@ -138,8 +138,8 @@ def _train(
             try:
                 for number in range(step, min(step + 1 + config.lookahead, prepared.steps)):
                     drawn = rollouts.draw(number, state)
-                    if config.lookahead:
-                        auditor.audit_drawn(number, drawn, state)
+                    if config.lookahead and drawn is not None:
+                        auditor.audit_drawn(number, *drawn, state)
                 times.mark("rollout")
                 # Scoring
                 batch = rollouts.take(step, state)

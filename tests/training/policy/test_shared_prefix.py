@@ -89,7 +89,7 @@ def rows_of(model, groups, split: int, features):
     size = NO_ROW
     for part in parts:
         size = size.joined(part.size(4))
-    size = size.rounded() if split == 1 else size
+    size = replace(size, length=size.length + 40, targets=size.targets + 9) if split == 1 else size
     places = [feature_places(part, 4) for part in parts]
     text = stack_rows([pack_part(part, at, size, chat.pad_id) for part, at in zip(parts, places, strict=True)])
     held = stack_features([[features[item.key] for item in part.group.item.prompt.vision] for part in parts], size,

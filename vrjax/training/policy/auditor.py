@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from vrjax.errors import RunError
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.rewards import Reward
+from vrjax.training.buckets import RowSize
 from vrjax.training.policy.audit import Audit, AuditBounds, compare
 from vrjax.training.policy.batch import PolicyBatch, pack_batch
 from vrjax.training.policy.compiled import PolicyPrograms, local_rows
@@ -42,15 +43,12 @@ class Auditor:
         self._bounds = AuditBounds.of(config.audit, prepared.policy.options.dtype)
         self.found = dict(found)
 
-    def audit_drawn(self, step: int, groups: Sequence[Group], state: TrainState) -> None:
+    def audit_drawn(self, step: int, groups: Sequence[Group], bucket: RowSize, state: TrainState) -> None:
         """Audit groups by the policy that has just drawn them, in a pass of its own (lookahead: the next update has
         another policy).
         """
-        if not groups:
-            return
         unscored = [replace(group, rewards=(Reward(0.0),) * len(group.samples)) for group in groups]
         advantages = np.zeros((len(groups), self._config.rollout.group))
-        bucket = self._prepared.buckets[-1]
         packed = pack_batch(self._config, self._prepared, unscored, advantages, bucket, self._sampler, state)
         self.look(step, packed, self._programs.log_probs(state, packed))
 

@@ -77,7 +77,8 @@ def pack_batch(
 ) -> PolicyBatch:
     """Pack this process's groups into its rows of the batch; missing ones (damaged videos) are empty rows.
 
-    bucket: sizes of the vision inputs where the tower is trained. state: for features that the sampler does not hold.
+    bucket: holds all prompts, each with one response of full length, and their vision. state: for features that the
+    sampler does not hold.
     """
     model, chat = prepared.model.config, prepared.model.chat
     merge = model.vision.merge_size**2
@@ -88,7 +89,8 @@ def pack_batch(
     size = NO_ROW
     for part in filled:
         size = size.joined(part.size(merge))
-    size = GroupSize(*largest(size.as_tuple())).rounded()
+    responses_a_row = config.rollout.group // config.split_groups
+    size = GroupSize(*largest(size.as_tuple())).padded(bucket, config.rollout.max_tokens, responses_a_row, merge)
 
     lengths = [group.lengths for group in groups]
     counted = [takes_part(config, group) for group in groups]

@@ -8,6 +8,7 @@ Rows grow as P + G·C, not G·(P + C). Sizes are rounded up so that few programs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from vrjax.generation.engine import bucket
 from vrjax.models.attention import Reach
 from vrjax.models.qwen2_5_vl import VisionInputs
 from vrjax.training.buckets import RowSize
@@ -24,7 +24,9 @@ from vrjax.training.policy.groups import Group
 from vrjax.training.policy_loss import Counted, PolicyLossConfig, PolicyTargets, token_weights
 from vrjax.training.rows import PackedText, empty_text, pack_text, pad_text
 
-LENGTH_MULTIPLE, FINENESS = 64, 4
+# Shares of the longest possible responses that rows are padded to: few programs, whatever is sampled.
+LEVELS = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
+MULTIPLE = 16
 
 
 @dataclass(frozen=True, order=True)
@@ -44,19 +46,18 @@ class GroupSize:
     def as_tuple(self) -> tuple[int, int, int, int, int]:
         return self.length, self.targets, self.trunk, self.branch, self.features
 
-    def rounded(self) -> GroupSize:
-        """Rounded up to a few sizes: at most about an eighth of each is padding."""
+    def padded(self, bucket: RowSize, max_tokens: int, responses: int, merge: int) -> GroupSize:
+        """The size that rows of this one are padded to: one of LEVELS for each bucket of prompts.
 
-        def up(value: int, multiple: int) -> int:
-            return bucket(value, multiple, FINENESS)
-
-        return GroupSize(
-            up(self.length, LENGTH_MULTIPLE),
-            up(self.targets, LENGTH_MULTIPLE),
-            up(self.trunk, LENGTH_MULTIPLE),
-            up(self.branch, 32),
-            up(self.features, LENGTH_MULTIPLE) if self.features else 0,
-        )
+        A pure function of the batch, so that a resumed run computes in the same shapes. bucket: of the prompts, each
+        with room for one response of `max_tokens`; responses: of a row; merge: patches of a vision feature.
+        """
+        most = responses * max_tokens
+        targets = next(up for up in (_up(most * level) for level in LEVELS) if up >= self.targets or up >= most)
+        trunk = _up(bucket.length - max_tokens)
+        features = bucket.frames * bucket.frame_patches // merge if self.features else 0
+        size = GroupSize(trunk + targets, targets, trunk, _up(max_tokens), features)
+        return size.joined(self)  # never smaller than what is there
 
     @property
     def reach(self) -> Reach:
@@ -65,6 +66,10 @@ class GroupSize:
     @property
     def text(self) -> RowSize:
         return RowSize(self.length, self.targets, 1, 1, 1)
+
+
+def _up(value: float) -> int:
+    return -(-math.ceil(value) // MULTIPLE) * MULTIPLE
 
 
 NO_ROW = GroupSize(1, 1, 1, 1, 0)

@@ -91,15 +91,15 @@ class Rollouts:
 
     # ---- one step at a time
 
-    def draw(self, step: int, state: TrainState) -> Sequence[Group]:
+    def draw(self, step: int, state: TrainState) -> tuple[Sequence[Group], RowSize] | None:
         """See that the groups of `step` are there and on their way to the judges, by the policy of `state` where they
-        are not. Returns those that were drawn just now.
+        are not. Returns those that were drawn just now, and the bucket that holds their prompts.
         """
         if step in self._pending:
-            return ()
+            return None
         recorded = self._recorded(step)
-        self._pending[step] = recorded or self._sample(step, state)
-        return () if recorded else self._pending[step].groups
+        sampled = self._pending[step] = recorded or self._sample(step, state)
+        return None if recorded else (sampled.groups, sampled.bucket)
 
     def take(self, step: int, state: TrainState) -> StepBatch:
         """The scored groups of `step`, which `draw` has seen to. state: for prompts that stand in for others."""
