@@ -26,7 +26,7 @@ from rich.table import Table as TerminalTable
 
 from data_tools.shapes.dataset import DatasetOptions, make_dataset
 from experiments.shapes_grpo import make_config as make_policy_config
-from experiments.shapes_sft import FRAMES, make_coarse_labels, make_config, make_tokenizer
+from experiments.shapes_sft import FRAMES, WIDENED, make_coarse_labels, make_config, make_tokenizer
 from vrjax.errors import RunError, VrjaxError
 from vrjax.evaluation import report
 from vrjax.evaluation.evidence_questions import AskedQuestion, Condition, ask_questions, summary_of
@@ -63,7 +63,7 @@ class Demo:
     """Of the clips, the weights and the order of training."""
     steps: int = 1200
     """Steps of supervised fine-tuning, on coarse labels."""
-    grpo_steps: int = 120
+    grpo_steps: int = 240
     """Steps of policy optimisation after it, rewarded by the exact labels."""
     clips: int = 2000
     """Clips to train on."""
@@ -131,7 +131,7 @@ def run(demo: Demo) -> int:
         "answer_score": "exact_match",
         "seed": demo.seed,
         "steps": {"sft": demo.steps, "grpo": demo.grpo_steps},
-        "labels": {"sft": "coarse: each boundary widened by 1 s with probability .7", "grpo": "exact"},
+        "labels": {"sft": f"coarse: each boundary widened by 1 s with probability {WIDENED}", "grpo": "exact"},
         "held_out": {"clips": len(records), "questions": len(asked["sft"])},
     }
     (demo.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
@@ -258,8 +258,8 @@ def write_report(demo: Demo, summary: dict[str, Any], all_asked: dict[str, list[
                 "an answer counts where it equals the reference after normalisation. question_only: no video in the "
                 "prompt; blank: a grey video; mismatched: another clip.",
                 "Supervised fine-tuning (sft) saw coarse labels, each boundary of an event widened by a second with "
-                "probability .7, as hand-made ones are; the reward of the policy optimisation (grpo) saw the exact "
-                "ones. experiments/demo_seeds.py compares both with longer fine-tuning, over three seeds.",
+                f"probability {WIDENED}, as hand-made ones are; the reward of the policy optimisation (grpo) saw the "
+                "exact ones. experiments/demo_seeds.py compares both with longer fine-tuning, over three seeds.",
             ),
         ),
         report.Table("By type of question", ("type", *type_keys), type_rows),

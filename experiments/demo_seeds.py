@@ -50,7 +50,7 @@ class DemoSeeds:
     """Of clips, weights, labels and sampling."""
     steps: int = 1200
     """Steps of supervised fine-tuning."""
-    grpo_steps: int = 120
+    grpo_steps: int = 240
     """Steps of policy optimisation."""
     test_clips: int = 240
     """Held-out clips of each seed."""

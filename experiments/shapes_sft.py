@@ -25,6 +25,7 @@ from vrjax.video import FrameOptions
 
 # 56 x 56 pixels, one temporal patch a second, 4 tokens each.
 FRAMES = FrameOptions(fps=2.0, min_pixels=56 * 56, max_pixels=56 * 56, total_pixels=None)
+WIDENED = 0.5  # probability that a boundary of the coarse labels lies a second too far out
 TEMPLATE = ResponseTemplate(reasoning="record", instruction="")
 
 
@@ -98,10 +99,14 @@ def make_config(
 
 
 def make_coarse_labels(data: Path, seed: int) -> None:
-    """Write `data`/train_coarse.json and val_coarse.json: boundaries widened at random, as hand-made ones are."""
+    """Write `data`/train_coarse.json and val_coarse.json: boundaries widened at random, as hand-made ones are.
+
+    With the events of 1 and 2 s here, a probability of .7 would make the wider span the likelier one everywhere, and a
+    model that has learned it well would stand at a soft EG-F1 of .40.
+    """
     for split in ("train", "val"):
         records = load_records(data / f"{split}.json")
-        save_records(data / f"{split}_coarse.json", coarse_labels(records, seed))
+        save_records(data / f"{split}_coarse.json", coarse_labels(records, seed, probability=WIDENED))
 
 
 def make_tokenizer(data: Path) -> tuple[Path, dict[str, int]]:
