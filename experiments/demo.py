@@ -25,9 +25,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as TerminalTable
 
 from data_tools.shapes.dataset import DatasetOptions, make_dataset
+from experiments.command import run_command
 from experiments.shapes_grpo import make_config as make_policy_config
 from experiments.shapes_sft import FRAMES, WIDENED, make_coarse_labels, make_config, make_tokenizer
-from vrjax.errors import RunError, VrjaxError
+from vrjax.errors import RunError
 from vrjax.evaluation import report
 from vrjax.evaluation.evidence_questions import AskedQuestion, Condition, ask_questions, summary_of
 from vrjax.evaluation.responder import Responder
@@ -313,14 +314,5 @@ def curves_of(metrics: Path) -> Curves:
     }
 
 
-def main() -> None:
-    demo = tyro.cli(Demo, prog="python -m experiments.demo")
-    try:
-        sys.exit(run(demo))
-    except VrjaxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(Demo, run, "experiments.demo")

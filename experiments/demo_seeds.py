@@ -17,16 +17,14 @@ Writes OUT/summary.json with every stage of every seed, and the paired gains of 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
+from experiments.command import run_command
 from experiments.demo import sentence_model
 from experiments.seed_run import SeedRun, show_stages, stage_interval, summaries
-from vrjax.errors import VrjaxError
 from vrjax.evidence import make_similarity
 
 console = Console()
@@ -93,14 +91,5 @@ def run(options: DemoSeeds) -> int:
     return 0 if good else 1
 
 
-def main() -> None:
-    options = tyro.cli(DemoSeeds, prog="python -m experiments.demo_seeds")
-    try:
-        sys.exit(run(options))
-    except VrjaxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(DemoSeeds, run, "experiments.demo_seeds")

@@ -17,17 +17,15 @@ and paired gains of the full reward. The paper's order in Avg EG-F1 is full > wi
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
+from experiments.command import run_command
 from experiments.demo import sentence_model
 from experiments.seed_run import SeedRun, show_stages, stage_interval, summaries
 from experiments.shapes_grpo import shapes_reward
-from vrjax.errors import VrjaxError
 from vrjax.evidence import make_similarity
 
 console = Console()
@@ -103,14 +101,5 @@ def run(options: ShapesAblations) -> int:
     return 0
 
 
-def main() -> None:
-    options = tyro.cli(ShapesAblations, prog="python -m experiments.ablations.shapes")
-    try:
-        sys.exit(run(options))
-    except VrjaxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(ShapesAblations, run, "experiments.ablations.shapes")

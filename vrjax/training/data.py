@@ -135,6 +135,21 @@ class HostBatch:
     state: dict[str, Any]
 
 
+def read_ahead(source: Any, batch_size: int, process: int, processes: int, threads: int) -> Any:
+    """Grain's iterator over a random-access source, this process's share of each batch at a time.
+
+    threads: each makes one batch, row by row; threads + 1 batches are read ahead.
+    """
+    return iter(
+        grain.experimental.ElasticIterator(
+            grain.MapDataset.source(source),
+            batch_size,
+            grain.sharding.ShardOptions(process, processes),
+            read_options=grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads + 1),
+        )
+    )
+
+
 class BatchIterator(Iterator[HostBatch]):
     """Batches of a run in order, from batch 0 or from a saved state on; ends after `batches`."""
 
@@ -159,14 +174,7 @@ class BatchIterator(Iterator[HostBatch]):
             )
         self._corpus, self._schedule, self._process, self._processes = corpus, schedule, process, processes
         reader = RowReader(corpus, schedule, batches)
-        self._iterator = iter(
-            grain.experimental.ElasticIterator(
-                grain.MapDataset.source(reader),
-                schedule.batch_size,
-                grain.sharding.ShardOptions(process, processes),
-                read_options=grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads + 1),
-            )
-        )
+        self._iterator = read_ahead(reader, schedule.batch_size, process, processes, threads)
         if state is not None:
             self._iterator.set_state(state)
 

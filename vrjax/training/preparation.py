@@ -92,13 +92,7 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
 
     optimizer = make_optimizer(config.optimizer, steps)
     state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config)
-    narrow = jax.default_backend() != "cpu" if config.compute == "auto" else config.compute == "bfloat16"
-    options = ForwardOptions(
-        dtype=jnp.bfloat16 if narrow else jnp.float32,
-        remat=config.remat,
-        unroll=jax.default_backend() == "cpu" and model.config.text.layers <= MOST_UNROLLED_LAYERS,
-        shard=Sharder(mesh, update_rules()),
-    )
+    options = forward_options(config.compute, config.remat, model, mesh)
     return Prepared(
         mesh=mesh,
         model=replace(model, params=nnx.State({})),
@@ -112,6 +106,18 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
         state=state,
         shardings=shardings,
         options=options,
+    )
+
+
+def forward_options(compute: str, remat: bool, model: LoadedModel, mesh: Mesh) -> ForwardOptions:
+    """How a configuration's forward pass runs here. compute: auto is bfloat16 on accelerators, float32 on CPUs."""
+    on_cpu = jax.default_backend() == "cpu"
+    narrow = not on_cpu if compute == "auto" else compute == "bfloat16"
+    return ForwardOptions(
+        dtype=jnp.bfloat16 if narrow else jnp.float32,
+        remat=remat,
+        unroll=on_cpu and model.config.text.layers <= MOST_UNROLLED_LAYERS,
+        shard=Sharder(mesh, update_rules()),
     )
 
 

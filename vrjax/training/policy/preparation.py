@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh
@@ -17,17 +16,16 @@ from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel, abstract_model, write_adapter_note
 from vrjax.models.lora import make_adapters
 from vrjax.rewards import RewardFunction, load_reward
-from vrjax.sharding import Sharder, make_mesh, parameter_shardings, update_rules
+from vrjax.sharding import make_mesh, parameter_shardings, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import ModelDirectory
 from vrjax.training.data import Corpus
-from vrjax.training.forward import ForwardOptions
 from vrjax.training.logging import RunLog
 from vrjax.training.placement import check_batch, place_adapters, place_state
 from vrjax.training.policy.config import FREE_GRPO_FIELDS, GrpoConfig
 from vrjax.training.policy.programs import Policy
 from vrjax.training.policy.prompts import PromptItem, PromptIterator, QuestionText, read_prompt
-from vrjax.training.preparation import MOST_UNROLLED_LAYERS, count_steps
+from vrjax.training.preparation import count_steps, forward_options
 from vrjax.training.run_directory import RunDirectory, resolved
 from vrjax.training.schedule import Schedule
 from vrjax.training.sources import keep_model_files, open_corpus, open_model
@@ -98,13 +96,7 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     schedule = Schedule(corpus.sizes, corpus.counts, weights, buckets, rollout.prompts, config.seed)
     steps = config.steps if config.steps is not None else count_steps(schedule, config.epochs)
 
-    narrow = jax.default_backend() != "cpu" if config.compute == "auto" else config.compute == "bfloat16"
-    options = ForwardOptions(
-        dtype=jnp.bfloat16 if narrow else jnp.float32,
-        remat=config.remat,
-        unroll=jax.default_backend() == "cpu" and model.config.text.layers <= MOST_UNROLLED_LAYERS,
-        shard=Sharder(mesh, update_rules()),
-    )
+    options = forward_options(config.compute, config.remat, model, mesh)
     policy = Policy(model.graph, options, rollout.temperature, config.lora, config.freeze_vision)
     optimizer = make_optimizer(config.optimizer, steps * config.inner_epochs)
     if config.lora is None:

@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import grain
-import grain.experimental
 import numpy as np
 
 from vrjax.errors import InputError, VideoError
 from vrjax.generation.prompts import Prompt, Vision, build_prompt
 from vrjax.records import Question, VideoRecord
 from vrjax.training.buckets import RowSize
-from vrjax.training.data import Corpus
+from vrjax.training.data import Corpus, read_ahead
 from vrjax.training.schedule import EMPTY, Schedule
 from vrjax.training.survey import Damage, RowText, Unusable
 
@@ -137,14 +135,8 @@ class PromptIterator(Iterator[PromptBatch]):
                 f"rollout.prompts {schedule.batch_size} is not divisible by {processes} processes. Change the number."
             )
         self._schedule = schedule
-        self._iterator = iter(
-            grain.experimental.ElasticIterator(
-                grain.MapDataset.source(PromptReader(corpus, schedule, batches)),
-                schedule.batch_size,
-                grain.sharding.ShardOptions(process, processes),
-                read_options=grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads + 1),
-            )
-        )
+        reader = PromptReader(corpus, schedule, batches)
+        self._iterator = read_ahead(reader, schedule.batch_size, process, processes, threads)
         if state is not None:
             self._iterator.set_state(state)
 
