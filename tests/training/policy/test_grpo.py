@@ -100,7 +100,7 @@ def test_it_learns_and_the_directory_explains_itself(whole: Path) -> None:
     assert len(list((whole / "rollouts").glob("step_*.npz"))) == 6
 
 
-@pytest.mark.parametrize("call", [5, 37])
+@pytest.mark.parametrize("call", [pytest.param(5, marks=pytest.mark.slow), 37])
 def test_sigterm_and_again_ends_at_the_same_bits(world, tmp_path, whole, call) -> None:
     """In the middle of a rollout, and while later groups are judged."""
     config = policy_config(world, tmp_path / "cut")
@@ -111,6 +111,7 @@ def test_sigterm_and_again_ends_at_the_same_bits(world, tmp_path, whole, call) -
     assert_same_bits(tmp_path / "cut", whole)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_behind_the_journal_replays_the_updates(world, tmp_path, whole) -> None:
     """Killed after step 5 with the last checkpoint at 4: step 5 is taken again from the journal, not sampled."""
     calls = []
@@ -140,6 +141,7 @@ def test_a_checkpoint_behind_the_journal_replays_the_updates(world, tmp_path, wh
     assert_same_bits(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_lookahead_is_one_step_behind_and_resumes(world, tmp_path) -> None:
     config = policy_config(world, tmp_path / "whole", lookahead=1, steps=4, keep_rollouts=True)
     grpo(config)
@@ -153,6 +155,7 @@ def test_lookahead_is_one_step_behind_and_resumes(world, tmp_path) -> None:
     assert_same_bits(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_inner_epochs_clip_and_resume_between_updates(world, tmp_path) -> None:
     config = policy_config(world, tmp_path / "whole", inner_epochs=3, steps=3)
     grpo(config)
@@ -182,6 +185,7 @@ def test_an_off_by_one_in_the_sampler_s_positions_stops_the_run(world, tmp_path,
     assert {"tokens", "recorded", "targets", "positions"} <= set(kept.files)
 
 
+@pytest.mark.slow
 def test_truncated_log_probs_are_audited_apart(world, tmp_path) -> None:
     rollout = RolloutConfig(prompts=4, group=4, max_tokens=12, top_p=0.9, temperature=0.7, min_tokens=2)
     grpo(policy_config(world, tmp_path / "run", rollout=rollout, steps=2, audit=AuditConfig(processed_every=1)))
@@ -213,6 +217,7 @@ def test_unscored_responses_take_no_part(world, tmp_path) -> None:
             assert (reward["value"] is not None) or advantage == 0.0
 
 
+@pytest.mark.slow
 def test_groups_that_teach_nothing_are_drawn_again(world, tmp_path) -> None:
     def even_only(prompt, response, record):
         return colours_reward(prompt, response, record) if "touch" in prompt.question else Reward(0.0)
@@ -225,6 +230,7 @@ def test_groups_that_teach_nothing_are_drawn_again(world, tmp_path) -> None:
     assert sum(row["dropped_groups"] for row in again) > 0
 
 
+@pytest.mark.slow
 def test_adapters_train_resume_and_merge_on_export(world, tmp_path) -> None:
     base = tmp_path / "base"
     first = policy_config(world, tmp_path / "first", steps=1)
@@ -247,6 +253,7 @@ def test_adapters_train_resume_and_merge_on_export(world, tmp_path) -> None:
     assert stored > 0
 
 
+@pytest.mark.slow
 def test_a_refreshed_reference_is_kept_with_the_checkpoint(world, tmp_path) -> None:
     config = policy_config(world, tmp_path / "whole", refresh_reference=2, steps=5)
     grpo(config)
@@ -259,6 +266,7 @@ def test_a_refreshed_reference_is_kept_with_the_checkpoint(world, tmp_path) -> N
     assert_same_bits(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_tower_may_be_trained(world, tmp_path) -> None:
     grpo(policy_config(world, tmp_path / "run", freeze_vision=False, steps=2, micro_batches=2))
     assert all(row["audit/most"] < 2e-5 for row in metrics_of(tmp_path / "run"))
