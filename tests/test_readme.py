@@ -34,7 +34,9 @@ def test_the_commands_of_the_readme_run(tmp_path):
 
     def run(command: str) -> str:
         extra = next((more for start, more in SHORTER.items() if command.startswith(start)), "")
-        words = shlex.split(f"{command.replace('--steps 700', '--steps 3').replace('--steps 120', '--steps 2')} {extra}")
+        words = shlex.split(
+            f"{command.replace('--steps 700', '--steps 3').replace('--steps 120', '--steps 2')} {extra}"
+        )
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -1,8 +1,9 @@
 """Floating-point operations of a program, counted from its jaxpr: every loop as often as it runs.
 
 Only products are counted (matrix products and convolutions, 2 for each multiply-add), as is usual where utilisation is
-reported (Chowdhery et al. 2022, appendix B); sums, exponentials and moves are not. What the backward pass computes again
-(`jax.checkpoint`) is counted again. Nothing is run or compiled, and arguments may be shapes (`jax.ShapeDtypeStruct`).
+reported (Chowdhery et al. 2022, appendix B); sums, exponentials and moves are not. What the backward pass computes
+again (`jax.checkpoint`) is counted again, and so is what a compiler would drop because nobody reads it. Nothing is run
+or compiled, and arguments may be shapes (`jax.ShapeDtypeStruct`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
@@ -26,15 +27,17 @@ OPAQUE = ("custom_call", "ffi_call", "pallas_call", "ragged_dot_general", "tpu_c
 class FlopRules:
     """kernels: operations of each kernel that has no readable products inside, by the name of its equation (the `name`
     of a `pallas_call`, else the primitive's). loop_trips: how often loops run whose end the program decides while it
-    runs (decoding until all rows are done); None refuses them.
+    runs (decoding until all rows are done); None refuses them. branches: what a condition costs, its largest branch,
+    or their mean: exact where a loop takes each branch once, as attention over long rows does, block by block.
     """
 
     kernels: Mapping[str, Formula] = field(default_factory=dict)
     loop_trips: int | None = None
+    branches: Literal["largest", "mean"] = "largest"
 
 
 def count_flops(function: Callable[..., Any], *arguments: Any, rules: FlopRules | None = None) -> float:
-    """Operations of `function(*arguments)`, which may be jitted; both branches of a condition count as the larger one.
+    """Operations of `function(*arguments)`, which may be jitted.
 
     On a mesh they are those of all devices together. Raises InputError for a kernel without a formula, or a loop
     without a known number of turns.
@@ -51,9 +54,9 @@ def jaxpr_flops(program: ClosedJaxpr | Jaxpr, rules: FlopRules | None = None) ->
 
 def product_flops(equation: JaxprEqn) -> float:
     """2 · (numbers in the result) · (terms summed for each) of a matrix product."""
-    left = equation.invars[0].aval.shape
+    left = _shape(equation.invars[0])
     (contracted, _), _ = equation.params["dimension_numbers"]
-    return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+    return 2.0 * math.prod(_shape(equation.outvars[0])) * math.prod(left[axis] for axis in contracted)
 
 
 def convolution_flops(equation: JaxprEqn) -> float:
@@ -61,9 +64,13 @@ def convolution_flops(equation: JaxprEqn) -> float:
 
     Counted as if every place of the window lay inside the input, its padding included.
     """
-    kernel = equation.invars[1].aval.shape
+    kernel = _shape(equation.invars[1])
     out_channel = equation.params["dimension_numbers"].rhs_spec[0]
-    return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) / kernel[out_channel]
+    return 2.0 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) / kernel[out_channel]
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
 
 
 def _of_equation(equation: JaxprEqn, rules: FlopRules) -> float:
@@ -85,7 +92,8 @@ def _of_equation(equation: JaxprEqn, rules: FlopRules) -> float:
     if primitive == "while":
         return _of_loop(equation, rules)
     if primitive == "cond":
-        return max(jaxpr_flops(branch, rules) for branch in params["branches"])
+        costs = [jaxpr_flops(branch, rules) for branch in params["branches"]]
+        return max(costs) if rules.branches == "largest" else sum(costs) / len(costs)
     if primitive == "shard_map":
         return math.prod(params["mesh"].shape.values()) * jaxpr_flops(params["jaxpr"], rules)
     return sum(jaxpr_flops(inner, rules) for inner in _inner(params))

@@ -14,6 +14,7 @@ Sequences are packed rows. Each token has a segment (0: padding; tokens see only
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 NEGATIVE = -1e30
 QUERY_BLOCK = 256
+BLOCKS_AT_ONCE = 8
 ONE_BLOCK = 384  # rows up to this long are done at once: their scores are small enough to keep
 
 
@@ -111,8 +113,39 @@ def row_attention(
     else:
         recomputed = jax.checkpoint(block, static_argnums=(3, 4))
         bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
-        out = jnp.concatenate([recomputed(q[:, :, :, start:end], k, v, start, end) for start, end in bounds], axis=3)
+        if len(bounds) <= BLOCKS_AT_ONCE:
+            out = jnp.concatenate([recomputed(q[:, :, :, a:b], k, v, a, b) for a, b in bounds], axis=3)
+        else:
+            out = _in_turn(block, q, k, v)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
+
+
+def _in_turn(block: Callable[..., Array], q: Array, k: Array, v: Array) -> Array:
+    """Blocks of queries in a loop, so that only one block's scores exist at a time, in the backward pass too.
+
+    Written out, they would be independent of each other, and a compiler is free to compute all their scores at once.
+    Each block reads its own stretch of keys, hence a branch of its own within the loop.
+    """
+    length = q.shape[3]
+    count = -(-length // QUERY_BLOCK)
+    padded = jnp.pad(q, ((0, 0), (0, 0), (0, 0), (0, count * QUERY_BLOCK - length), (0, 0)))
+    blocks = jnp.moveaxis(padded.reshape(*q.shape[:3], count, QUERY_BLOCK, q.shape[4]), 3, 0)
+
+    def branch(number: int) -> Callable[[Array, Array, Array], Array]:
+        start, end = number * QUERY_BLOCK, min((number + 1) * QUERY_BLOCK, length)
+
+        def run(q_block: Array, k: Array, v: Array) -> Array:
+            out = block(q_block[:, :, :, : end - start], k, v, start, end)
+            return jnp.pad(out, ((0, 0), (0, 0), (0, 0), (0, QUERY_BLOCK - (end - start)), (0, 0)))
+
+        return run
+
+    @jax.checkpoint  # or every turn would leave its scores, and a copy of the keys, behind
+    def body(number: Array, q_block: Array, k: Array, v: Array) -> Array:
+        return jax.lax.switch(number, [branch(number) for number in range(count)], q_block, k, v)
+
+    _, out = jax.lax.scan(lambda carry, part: (carry, body(*part, k, v)), None, (jnp.arange(count), blocks))
+    return jnp.moveaxis(out, 0, 3).reshape(*q.shape[:3], -1, q.shape[4])[:, :, :, :length]
 
 
 def _joined(parts: list[Array], axis: int) -> Array:

@@ -76,13 +76,16 @@ class Work:
         text = self.config.text
         return 4 * text.layers * text.heads * text.head_size * pairs
 
-    def vision(self, patches: int) -> float:
+    def vision(self, patches: int, frame_patches: int) -> float:
+        """patches: in all; frame_patches: of a frame, over which the full layers attend."""
         vision = self.config.vision
         weights = vision.layers * vision.width * (4 * vision.width + 3 * vision.mlp)
-        near = vision.window**2 * vision.merge_size**2 // vision.patch_size**2 or 1
         merged = vision.merge_size**2 * vision.width
         merger = merged * (merged + vision.out_width) / vision.merge_size**2
-        return patches * (2 * (weights + merger) + 4 * vision.layers * vision.width * near)
+        near = min((vision.window * vision.merge_size) ** 2, frame_patches)
+        full = len(vision.full_layers)
+        seen = (vision.layers - full) * near + full * frame_patches
+        return patches * (2 * (weights + merger) + 4 * vision.width * seen)
 
     def prefill(self, lengths: Sequence[int]) -> float:
         tokens, pairs = sum(lengths), sum(n * n for n in lengths) / 2

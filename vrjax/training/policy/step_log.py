@@ -35,6 +35,12 @@ from vrjax.training.state import TrainState
 from vrjax.video import ReaderPool
 
 
+def _frame_patches(groups: Sequence[Group]) -> int:
+    """Patches of the largest frame that was shown."""
+    grids = [item.grid for group in groups if group.item.prompt for item in group.item.prompt.vision]
+    return max((height * width for _, height, width in grids), default=0)
+
+
 @dataclass
 class StepLog:
     """damaged: names of questions that could not be asked so far; metrics: of the last step."""
@@ -103,7 +109,7 @@ class StepLog:
             seconds |= batch.work.seconds
             counted |= batch.work.tokens
             flops |= {
-                "vision": work.vision(batch.work.tokens["vision"]),
+                "vision": work.vision(batch.work.tokens["vision"], _frame_patches(groups)),
                 "prefill": work.prefill([prompt for prompt, _ in shapes]),
                 "decode": work.decode(shapes),
             }
