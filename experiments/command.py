@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import tyro
 
 from vrjax.errors import VrjaxError
 
 Options = TypeVar("Options")
+
+
+class Ended(Protocol):
+    """How a training run ended."""
+
+    @property
+    def ended(self) -> str: ...
+
+
+def go_on_if_finished(result: Ended) -> None:
+    """End the program where its training was asked to end (SIGTERM): a later call goes on from its checkpoint."""
+    if result.ended != "finished":
+        sys.exit(0)
 
 
 def run_command(options: type[Options], run: Callable[[Options], int], module: str) -> NoReturn:

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as TerminalTable
 
 from data_tools.shapes.dataset import DatasetOptions, make_dataset
-from experiments.command import run_command
+from experiments.command import go_on_if_finished, run_command
 from experiments.shapes_grpo import make_config as make_policy_config
 from experiments.shapes_sft import FRAMES, WIDENED, make_coarse_labels, make_config, make_tokenizer
 from vrjax.errors import RunError
@@ -97,7 +97,7 @@ def run(demo: Demo) -> int:
     config = make_config(
         data, tokenizer, vocabulary, demo.out / "sft", steps=demo.steps, seed=demo.seed, labels="_coarse"
     )
-    seconds["sft"] = timed(lambda: sft(config))
+    seconds["sft"] = timed(lambda: go_on_if_finished(sft(config)))
     model, step = load_run(demo.out / "sft")
     console.print(f"the best checkpoint is that of step {step}")
     if not (demo.out / "sft_model").exists():
@@ -113,7 +113,7 @@ def run(demo: Demo) -> int:
     policy_config = make_policy_config(
         data, demo.out / "sft_model", demo.out / "grpo", similarity, steps=demo.grpo_steps, seed=demo.seed
     )
-    seconds["grpo"] = timed(lambda: grpo(policy_config))
+    seconds["grpo"] = timed(lambda: go_on_if_finished(grpo(policy_config)))
     model, _ = load_run(demo.out / "grpo")
     measure("grpo", model, "full")
     measure("grpo/question_only", model, "question_only")

@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments.command import go_on_if_finished
 from experiments.demo import KEYS, Demo, evaluate, make_clips, stage_summary
 from experiments.shapes_grpo import make_config as make_policy_config
 from experiments.shapes_sft import make_coarse_labels, make_config, make_tokenizer
@@ -93,9 +94,9 @@ class SeedRun:
         if not kept.exists():
             start = time.perf_counter()
             if isinstance(config, SftConfig):
-                sft(config)
+                go_on_if_finished(sft(config))
             elif config is not None:
-                grpo(config)
+                go_on_if_finished(grpo(config))
             seconds = time.perf_counter() - start
             model, _ = load_run(self.folder / name.split("/")[0])
             asked = evaluate(model, self._records, self.data, self.similarity, condition, self.seed)
