@@ -116,7 +116,7 @@ def row_attention(
         if len(bounds) <= BLOCKS_AT_ONCE:
             out = jnp.concatenate([recomputed(q[:, :, :, a:b], k, v, a, b) for a, b in bounds], axis=3)
         else:
-            out = _in_turn(block, q, k, v)
+            out = _in_turn(recomputed, q, k, v)  # recomputed: a switch keeps what any branch would leave behind
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
 
 
@@ -140,7 +140,7 @@ def _in_turn(block: Callable[..., Array], q: Array, k: Array, v: Array) -> Array
 
         return run
 
-    @jax.checkpoint  # or every turn would leave its scores, and a copy of the keys, behind
+    @jax.checkpoint  # or every turn would leave a copy of the keys behind
     def body(number: Array, q_block: Array, k: Array, v: Array) -> Array:
         return jax.lax.switch(number, [branch(number) for number in range(count)], q_block, k, v)
 

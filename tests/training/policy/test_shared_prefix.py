@@ -161,7 +161,7 @@ def test_micro_batches_equal_one_batch(model, groups, features) -> None:
     for mine, theirs in zip(jax.tree.leaves(parts[1]), jax.tree.leaves(whole[1]), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=4e-6 * biggest)
     for name, values in whole[2].items():
-        np.testing.assert_allclose(parts[2][name], values, atol=2e-6)
+        np.testing.assert_allclose(parts[2][name], values, atol=5e-6)
 
 
 def test_a_group_may_be_split_over_rows(model, groups, features) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from vrjax.errors import InputError
 from vrjax.generation.sampling import SamplingOptions
@@ -118,7 +120,7 @@ class GrpoConfig:
     run_dir: Path
     model: ModelSource
     data: tuple[DatasetConfig, ...]
-    reward: RewardFunction | str
+    reward: Annotated[RewardFunction | str, tyro.conf.arg(constructor=str, metavar="FILE.py:NAME")]
     frames: FrameOptions = field(default_factory=FrameOptions)
     instruction: str | None = None
     rollout: RolloutConfig = RolloutConfig()
