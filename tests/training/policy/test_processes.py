@@ -127,9 +127,9 @@ def test_twenty_kills_end_at_the_same_bits(world: Path, tmp_path: Path) -> None:
             break
         gentle = kills % 2 == 1
         process.send_signal(signal.SIGTERM if gentle else signal.SIGKILL)
-        process.communicate(timeout=120)
+        output = process.communicate(timeout=120)[0]
         # Before Python has installed its handlers SIGTERM kills, too.
-        assert process.returncode in ((0, -signal.SIGTERM) if gentle else (-signal.SIGKILL, 0))
+        assert process.returncode in ((0, -signal.SIGTERM) if gentle else (-signal.SIGKILL, 0)), output[-3000:]
         kills += 1
         recorded = [int(path.name[5:11]) + 1 for path in (run / "rollouts").glob("step_*.npz")]
         assert max(recorded, default=0) >= done - 1  # what was sampled and judged stays

@@ -61,7 +61,9 @@ class PolicyCheckpoint:
         return {"optimizer": state.optimizer, "reference": reference} if self._keeps_reference else state.optimizer
 
     def save(self, state: TrainState, reference: Any, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Start saving; see TrainingCheckpoints.save."""
+        """Start saving; see TrainingCheckpoints.save. Where the run stands at its last checkpoint nothing is done."""
+        if progress.updates in self._checkpoints.steps():
+            return
         extra = {"progress": asdict(progress)}
         self._checkpoints.save(progress.updates, self._params(state), self._rest(state, reference), extra, metrics)
 
