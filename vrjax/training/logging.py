@@ -106,7 +106,7 @@ class RunLog:
     def say(self, message: str) -> None:
         """A line on the terminal, above the progress bar."""
         if self._shows:
-            self._console.print(message, markup=False, highlight=False)
+            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._progress is not None:
