@@ -175,9 +175,8 @@ def _train(
             sums = {}
             while True:
                 state, sums, seen = programs.update(state, packed, targets)
-                if (
-                    first and not config.lookahead
-                ):  # audit: the forward pass of the first update is the sampler's policy
+                # Audit: the forward pass of the first update is that of the policy which sampled
+                if first and not config.lookahead:
                     auditor.look(step, packed, seen)
                 first = False
                 progress = replace(progress.after_update(), audit=auditor.found)

@@ -166,7 +166,7 @@ def test_inner_epochs_clip_and_resume_between_updates(world, tmp_path) -> None:
     assert grpo(replace(cut, reward=TerminateAt(32))).ended == "terminated"  # the last judgement of step 2
     saved = sorted(int(path.name) for path in (tmp_path / "cut" / "checkpoints").iterdir() if path.name.isdigit())
     grpo(cut)
-    assert saved[-1] % 3 != 0 or saved[-1] == 3
+    assert saved[-1] in (3, 4)  # before the first update of step 2, or between it and the second
     assert_same_bits(tmp_path / "cut", tmp_path / "whole")
 
 
@@ -249,8 +249,6 @@ def test_adapters_train_resume_and_merge_on_export(world, tmp_path) -> None:
                zip(nnx.to_flat_state(adapted.params), nnx.to_flat_state(loaded.params), strict=True)
                if not np.array_equal(a.get_value(), b.get_value())}  # fmt: skip
     assert changed == {f"text.layers.{name}" for name in ("q", "k", "v", "o", "gate", "up", "down")}
-    stored = sum(file.stat().st_size for file in (tmp_path / "run" / "checkpoints").rglob("*") if file.is_file())
-    assert stored > 0
 
 
 @pytest.mark.slow
@@ -268,10 +266,13 @@ def test_a_refreshed_reference_is_kept_with_the_checkpoint(world, tmp_path) -> N
 
 @pytest.mark.slow
 def test_the_tower_may_be_trained(world, tmp_path) -> None:
-    grpo(policy_config(world, tmp_path / "run", freeze_vision=False, steps=2, micro_batches=2))
+    every = CheckpointConfig(save_every=1, keep_last=2)
+    grpo(policy_config(world, tmp_path / "run", freeze_vision=False, steps=2, micro_batches=2, checkpoints=every))
     assert all(row["audit/most"] < 2e-5 for row in metrics_of(tmp_path / "run"))
-    before = policy_config(world, tmp_path / "run").model
-    assert before.seed == 0
+    first, second = (load_run(tmp_path / "run", step=step)[0].params for step in (1, 2))
+    for (path, a), (_, b) in zip(nnx.to_flat_state(first), nnx.to_flat_state(second), strict=True):
+        if path[0] == "vision" and path[-1] in ("patch_embedding", "merger_out"):
+            assert not np.array_equal(a.get_value(), b.get_value()), path
 
 
 def test_a_collapse_is_named(world, tmp_path) -> None:
@@ -286,6 +287,7 @@ def test_a_collapse_is_named(world, tmp_path) -> None:
         ({"rollout": {"group": 1}}, "compared with the others"),
         ({"rollout": {"temperature": 0.0}}, "above 0"),
         ({"micro_batches": 3}, "does not divide into 3 micro-batches"),
+        ({"lookahead": 1, "rollout": {"resample_rounds": 2}}, "lookahead to 0"),
         ({"reward": "nowhere.py:reward"}, "nowhere.py"),
     ],
 )

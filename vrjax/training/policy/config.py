@@ -174,6 +174,11 @@ class GrpoConfig:
             raise InputError(
                 f"inner_epochs {self.inner_epochs} and micro_batches {self.micro_batches} must be at least 1."
             )
+        if self.lookahead and self.rollout.resample_rounds:
+            raise InputError(
+                "lookahead draws the next step's prompts before it is known which groups of this one are drawn again: "
+                "set rollout.resample_rounds or lookahead to 0."
+            )
         if self.lora is not None and not self.freeze_vision:
             raise InputError("lora adapts the language model only: set freeze_vision.")
         if self.lora is not None and self.refresh_reference:
