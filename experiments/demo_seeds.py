@@ -50,6 +50,8 @@ class DemoSeeds:
     """Steps of supervised fine-tuning."""
     grpo_steps: int = 240
     """Steps of policy optimisation."""
+    longer_steps: int = 0
+    """Steps by which fine-tuning goes on in the controls; 0: for as long as policy optimisation took."""
     test_clips: int = 240
     """Held-out clips of each seed."""
 
@@ -62,9 +64,9 @@ def run(options: DemoSeeds) -> int:
         one = SeedRun(options.out / f"seed{seed}", seed, similarity, test_clips=options.test_clips)
         base = one.supervise(options.steps)
         one.stage("sft/question_only", None, "question_only")
-        spent = one.stage("grpo", one.policy("grpo", options.grpo_steps))
+        one.stage("grpo", one.policy("grpo", options.grpo_steps))
         one.stage("grpo/question_only", None, "question_only")
-        steps = round(options.steps * spent / one.rows["sft"]["seconds"])
+        steps = options.longer_steps or one.steps_in_the_time_of("grpo", options.steps)
         one.stage("sft_longer", one.longer("sft_longer", base, "_coarse", steps))
         one.stage("sft_exact", one.longer("sft_exact", base, "", steps))
         seeds.append(one)

@@ -85,8 +85,12 @@ class SeedRun:
             seed=base.seed + 1000,  # another order than the stage before
         )
 
-    def stage(self, name: str, config: SftConfig | GrpoConfig | None, condition: Condition = "full") -> float:
-        """Train (where there is a configuration) and measure; returns the seconds that training took.
+    def steps_in_the_time_of(self, stage: str, steps: int) -> int:
+        """How many steps of fine-tuning fit in the time of `stage`, where "sft" took `steps`."""
+        return round(steps * self.rows[stage]["seconds"] / self.rows["sft"]["seconds"])
+
+    def stage(self, name: str, config: SftConfig | GrpoConfig | None, condition: Condition = "full") -> None:
+        """Train (where there is a configuration) and measure; the row is kept with the seconds that training took.
 
         A name with a slash measures the stage before it under another condition.
         """
@@ -110,7 +114,6 @@ class SeedRun:
             partial.write_text(json.dumps(row) + "\n", encoding="utf-8")
             partial.replace(kept)
         self.rows[name] = json.loads(kept.read_text(encoding="utf-8"))
-        return self.rows[name]["seconds"]
 
 
 def per_question(asked: Sequence[AskedQuestion]) -> list[dict[str, Any]]:

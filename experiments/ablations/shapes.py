@@ -10,6 +10,9 @@ From one checkpoint that saw coarse labels (the base), on several seeds:
 
     python -m experiments.ablations.shapes               an hour or two on two cores
 
+Base, full and SFT are the stages sft, grpo and sft_exact of `experiments.demo_seeds`: in the same folder, what
+either has trained the other takes.
+
 Writes OUT/table.md and OUT/summary.json: means over all seeds' questions with 95% intervals (bootstrap over videos),
 and paired gains of the full reward. The paper's order in Avg EG-F1 is full > without soft > without evidence.
 """
@@ -29,7 +32,8 @@ from experiments.shapes_grpo import shapes_reward
 from vrjax.evidence import make_similarity
 
 console = Console()
-STAGES = ("base", "sft", "rl_without_evidence", "rl_without_soft", "full")
+STAGES = {"base": "sft", "sft": "sft_exact", "rl_without_evidence": "", "rl_without_soft": "", "full": "grpo"}
+"""Row of the table, and the stage's name where it has another."""
 SCORES = ("answer", "soft_eg_f1", "avg_eg_f1")
 
 
@@ -43,41 +47,38 @@ class ShapesAblations:
         python -m experiments.ablations.shapes --seeds 0 --steps 800 --policy-steps 60 --out runs/quick
     """
 
-    out: Path = Path("runs/ablations")
-    """A folder for each seed goes here."""
+    out: Path = Path("runs/demo_seeds")
+    """A folder for each seed goes here, or is there already."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Of clips, weights, labels and sampling."""
     steps: int = 1200
     """Steps of supervised fine-tuning before all stages."""
     policy_steps: int = 240
-    """Steps of each stage with a reward; fine-tuning goes on for as long as the full one takes."""
-    clips: int = 2000
-    """Clips to train on, for each seed."""
-    test_clips: int = 480
+    """Steps of each stage with a reward."""
+    longer_steps: int = 0
+    """Steps by which fine-tuning goes on; 0: for as long as the full reward's stage took."""
+    test_clips: int = 240
     """Held-out clips of each seed."""
 
 
 def run(options: ShapesAblations) -> int:
     similarity = make_similarity(sentence_model(), options.out / "embeddings")
     rewards = {
-        "full": shapes_reward(similarity),
+        "grpo": shapes_reward(similarity),
         "rl_without_soft": shapes_reward(similarity, soft=False),
         "rl_without_evidence": shapes_reward(similarity, evidence_weight=0.0),
     }
     seeds = []
     for seed in options.seeds:
         console.rule(f"seed {seed}")
-        one = SeedRun(options.out / f"seed{seed}", seed, similarity, options.clips, options.test_clips)
+        one = SeedRun(options.out / f"seed{seed}", seed, similarity, test_clips=options.test_clips)
         base = one.supervise(options.steps)
-        one.rows["base"] = one.rows.pop("sft")
-        seconds = {
-            name: one.stage(name, replace(one.policy(name, options.policy_steps), reward=reward))
-            for name, reward in rewards.items()
-        }
-        steps = round(options.steps * seconds["full"] / one.rows["base"]["seconds"])
-        sft = one.longer("sft_exact", base, "", steps)
-        one.stage("sft_exact", sft)
-        one.rows["sft"] = one.rows.pop("sft_exact")
+        for name, reward in rewards.items():
+            one.stage(name, replace(one.policy(name, options.policy_steps), reward=reward))
+        steps = options.longer_steps or one.steps_in_the_time_of("grpo", options.steps)
+        one.stage("sft_exact", one.longer("sft_exact", base, "", steps))
+        for row, stage in STAGES.items():
+            one.rows[row] = one.rows.pop(stage or row)
         seeds.append(one)
     means = {stage: {key: stage_interval(seeds, stage, key) for key in SCORES} for stage in STAGES}
     gains = {
