@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 NEGATIVE = -1e30
-QUERY_BLOCK = 256
-BLOCKS_AT_ONCE = 8
+QUERY_BLOCK = 128
+BLOCKS_AT_ONCE = 16
 ONE_BLOCK = 384  # rows up to this long are done at once: their scores are small enough to keep
 
 
@@ -51,17 +52,48 @@ def heads_first(x: Float[Array, "B S H E"], key_heads: int) -> Float[Array, "B K
     return x.reshape(batch, length, key_heads, heads // key_heads, size).transpose(0, 2, 3, 1, 4)
 
 
+@jax.custom_vjp
 def softmax_sum(
     q: Float[Array, "B K Q E"], k: Float[Array, "B K T E"], v: Float[Array, "B K T E"], mask: Bool[Array, "B K Q T"]
 ) -> Float[Array, "B K Q E"]:
-    """softmax(q k^T / sqrt(E)) v with the softmax in float32; a query that sees nothing gives zeros."""
+    """softmax(q k^T / sqrt(E)) v with the softmax in float32; a query that sees nothing gives zeros.
+
+    mask: any of its sizes may be 1, or Q a fraction of the queries: heads that share it stand one after the other. The
+    backward pass keeps no weights but makes them again from each query's log-sum-exp (Dao et al. 2022, algorithm 4).
+    """
+    return _softmax_sum(q, k, v, mask)[0]
+
+
+def _scores(q: Array, k: Array, mask: Array) -> Float[Array, "B K Q T"]:
     scores = jnp.einsum("bkqe,bkte->bkqt", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
-    scores = jnp.where(mask, scores, NEGATIVE)
-    top = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
-    weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
+    if mask.shape[2] in (1, q.shape[2]):
+        return jnp.where(mask, scores, NEGATIVE)
+    by_head = scores.reshape(*scores.shape[:2], -1, mask.shape[2], scores.shape[3])
+    return jnp.where(mask[:, :, None], by_head, NEGATIVE).reshape(scores.shape)
+
+
+def _softmax_sum(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Any]:
+    scores = _scores(q, k, mask)
+    top = jnp.maximum(scores.max(-1, keepdims=True), NEGATIVE / 10)  # above the scores of a query that sees nothing
+    weights = jnp.exp(scores - top)
     total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
     out = jnp.einsum("bkqt,bkte->bkqe", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
-    return (out / total).astype(q.dtype)
+    out = (out / total).astype(q.dtype)
+    return out, (q, k, v, mask, out, top + jnp.log(total))
+
+
+def _softmax_sum_gradients(kept: Any, pull: Float[Array, "B K Q E"]) -> tuple[Array, Array, Array, None]:
+    q, k, v, mask, out, log_total = kept
+    product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+    weights = jnp.exp(_scores(q, k, mask) - log_total)
+    of_values = product("bkqt,bkqe->bkte", weights.astype(v.dtype), pull)
+    mean = (pull.astype(jnp.float32) * out.astype(jnp.float32)).sum(-1, keepdims=True)
+    of_scores = (weights * (product("bkqe,bkte->bkqt", pull, v) - mean) * q.shape[-1] ** -0.5).astype(q.dtype)
+    of_q, of_k = product("bkqt,bkte->bkqe", of_scores, k), product("bkqt,bkqe->bkte", of_scores, q)
+    return of_q.astype(q.dtype), of_k.astype(k.dtype), of_values.astype(v.dtype), None
+
+
+softmax_sum.defvjp(_softmax_sum, _softmax_sum_gradients)
 
 
 @dataclass(frozen=True)
@@ -101,11 +133,9 @@ def row_attention(
 
     def block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
         near = (slice(0, end),) if reach is None else reach.keys(start, end)
-        mask = _joined([visibility.mask(slice(start, end), part) for part in near], -1)[:, None, None]
-        rows, count = q_block.reshape(batch, key_heads, -1, size), mask.shape[-1]
-        mask = jnp.broadcast_to(mask, (batch, 1, heads // key_heads, end - start, count)).reshape(batch, 1, -1, count)
+        mask = _joined([visibility.mask(slice(start, end), part) for part in near], -1)[:, None]
         near_k, near_v = (_joined([x[:, :, part] for part in near], 2) for x in (k, v))
-        out = softmax_sum(rows, near_k, near_v, mask)
+        out = softmax_sum(q_block.reshape(batch, key_heads, -1, size), near_k, near_v, mask)
         return out.reshape(batch, key_heads, heads // key_heads, end - start, size)
 
     if length <= ONE_BLOCK:
