@@ -59,10 +59,13 @@ CHOICES = {
     "The answer to the question is therefore option C.": "C",
     "The answer is B.\nOption C is wrong.": "B",
     "D\n\nExplanation: A shows a goat.": "D",
+    "The dog barks.\r\nD\r\nSo be it.": "D",
     "A) goat\nB) heron\nC) dog\nD) mule\n\nB": "B",
     "The animal is a heron (B).": "B",
     "At first the answer is A. The final answer is B.": "B",
     "Answer: B\nTime: 12.5 to 20.0": "B",
+    "Answer: A\nTime: 12.5 to 20.0": "A",
+    "Answer: C \r\nTime: 12.5 to 20.0": "C",
     # no choice, denied, or several
     "Answer: E": None,
     "The second one": None,

@@ -75,7 +75,7 @@ class _Forms:
         # Capitals that are no word (A, I) and no name (EgoSchema calls the wearer of the camera C).
         free = "".join(letter for letter in letters if letter not in "ACI")
         mark = rf"(?:\Z|[,;!{_CLOSE}>(\[]|\.(?!\w)|:(?!\d)|[-–—]\s|\n|[/&])"
-        alone = rf"(?!\w)(?!['’]\w)(?=\s*+{mark}|\s[-–—]|\s+{_AFTER})"
+        alone = rf"(?!\w)(?!['’]\w)(?=[ \t]*+{mark}|\s[-–—]|\s+{_AFTER})"
         letter = rf"[{_OPEN}]*+(?:(?P<letter>{either}){alone}" + (
             rf"|(?P<free>[{re.escape(free)}])(?=\s))" if free else ")"
         )
@@ -147,7 +147,7 @@ def _forms(letters: str) -> _Forms:
 def _named(text: str, letters: Iterable[str]) -> set[str]:
     forms = _forms("".join(letters).upper())
     text = THINKING.sub("", unicodedata.normalize("NFKC", text))
-    return forms.named(_answer_part(text).strip())
+    return forms.named("\n".join(_answer_part(text).strip().splitlines()))
 
 
 def parse_choice(text: str, letters: Iterable[str]) -> str | None:
