@@ -53,6 +53,8 @@ CHOICES = {
     # statements
     "I'd go with B.": "B",
     "I choose D": "D",
+    "A or B? I'd say B.": "B",
+    "I'd say a dog.": None,
     "B is correct.": "B",
     "Answer:\nB": "B",
     "My answer would be A, the goat.": "A",

@@ -48,7 +48,7 @@ _LABEL = (
     r"(?:(?:correct|right|best|chosen|my|most\s+\w+)\s+(?:option|choice|letter|answer|one)|answer"
     r"|(?:option|choice|letter)(?=\s*(?:is\b|[:=])))"
 )
-_CHOOSE = r"\bI(?:['’](?:d|ll)|\s+would|\s+will)?\s+(?:choose|pick|select|go\s+with|answer)\b"
+_CHOOSE = r"\bI(?:['’](?:d|ll)|\s+would|\s+will)?\s+(?:choose|pick|select|say|go\s+with|answer)\b"
 _PRAISE = (
     r"\s+(?:is|seems|appears\s+to\s+be|must\s+be)\s+(?:(?:clearly|definitely|the|most\s+likely|most)\s+){0,3}"
     r"(?:correct|right|best|accurate|answer)(?:\s+(?:answer|option|choice|one|match|fit))?"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def replies(texts: dict[str, str]) -> list[Prediction]:
     return [Prediction(id=name, text=text) for name, text in texts.items()]
 
 
-def write(path: Path, content: object) -> Path:
+def write(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in content))
