@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vrjax.errors import InputError
 from vrjax.evaluation.intervals import Interval
 from vrjax.evidence import Similarity
 from vrjax.llm.chat import Chat
@@ -119,14 +120,24 @@ class Benchmark(ABC):
     """A benchmark. Subclasses are frozen dataclasses whose fields are its options (split, input form, …).
 
     name: as on the command line; headline: the strict metric that comparisons and `--watch` use; judged, compared:
-    scoring needs `Tools.judge`, or `Tools.similarity`.
+    scoring needs `Tools.judge`, or `Tools.similarity`; speech: its rules allow audio and transcripts; submission: the
+    name under which a run writes its submission (without an ending where that is a folder).
     """
 
     name: str
     headline: str
     judged: bool = False
     compared: bool = False
+    speech: bool = True
+    submission: str = "submission.json"
     prompt: PromptForm
+
+    def admit(self, *, transcript: bool = False) -> None:
+        """Raise InputError for a run that uses what the authors forbid; to be called before a model is asked."""
+        if transcript and not self.speech:
+            raise InputError(
+                f"{self.name}: its rules allow neither audio nor transcripts. Run it without the transcript."
+            )
 
     @abstractmethod
     def read(self, data: Path) -> list[Item]:
