@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vrjax.generation.beam_search import Beam, BeamOptions
     from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
     from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
     from vrjax.generation.sampling import SamplingOptions
 
 # Imported when first used: commands that only read a recipe need not wait for the engine.
 _PLACES = {
+    "Beam": "beam_search",
+    "BeamOptions": "beam_search",
     "ChatTokenizer": "prompts",
     "Engine": "engine",
     "EngineOptions": "engine",
@@ -23,6 +26,8 @@ _PLACES = {
 }
 
 __all__ = [
+    "Beam",
+    "BeamOptions",
     "ChatTokenizer",
     "Engine",
     "EngineOptions",

@@ -89,12 +89,8 @@ def start(
     capacity: int,
 ) -> DecodeState:
     """Room for `capacity` tokens a row, and the first token of each, drawn from the prompts' last logits."""
-    rows = row_keys.shape[:2]
-
-    def room(values: Array) -> Array:
-        *layers, _, kv_heads, _, size = values.shape
-        return jnp.zeros((*layers, *rows, kv_heads, capacity, size), values.dtype)
-
+    rows = row_keys.shape[0], row_keys.shape[1]
+    keys, values = suffix_caches(prefix, rows, capacity)
     state = DecodeState(
         step=jnp.int32(0),
         tokens=jnp.zeros((*rows, capacity), jnp.int32),
@@ -103,20 +99,28 @@ def start(
         done=jnp.zeros(rows, bool),
         lengths=jnp.zeros(rows, jnp.int32),
         row_keys=row_keys,
-        keys=jax.tree.map(room, prefix.values),
-        values=jax.tree.map(room, prefix.values),
+        keys=keys,
+        values=values,
     )
     logits = jnp.broadcast_to(prefix.logits[:, None], (*rows, prefix.logits.shape[-1]))
     return record(state, logits, masks, numbers, kind)
 
 
 def next_logits(
-    model: Qwen2_5VL, prefix: Prefix, state: DecodeState, layers: tuple[Any, ...] | None
-) -> tuple[Float[Array, "B G V"], DecodeState]:
-    """Run the last drawn token of every row; returns the logits of the next one and the state with its caches."""
-    batch, group, capacity = state.tokens.shape
-    index = state.step - 1
-    token = jax.lax.dynamic_slice_in_dim(state.tokens, index, 1, axis=2)[..., 0]
+    model: Qwen2_5VL,
+    prefix: Prefix,
+    token: Int[Array, "B G"],
+    index: Int[Array, ""],
+    caches: tuple[Any, Any],
+    layers: tuple[Any, ...] | None,
+) -> tuple[Float[Array, "B G V"], tuple[Any, Any]]:
+    """Run token number `index` of every row; returns the logits of the next one and the caches with it.
+
+    caches: keys and values of the suffixes, as in DecodeState.
+    """
+    old_keys, old_values = caches
+    batch, group = token.shape
+    capacity = jax.tree.leaves(old_keys)[0].shape[-2]
     axes = 1 if model.config.text.sections is None else 3
     positions = jnp.broadcast_to(prefix.next_position[:, None] + index, (axes, batch, group))
     written = jnp.arange(capacity) < index
@@ -126,21 +130,37 @@ def next_logits(
         return suffix_attention(q, k, v, prefix_kv, prefix.mask, suffix_kv, written), (k, v)
 
     x, tables = model.text.embed(token), model.text.tables(positions)
+    write = jax.lax.dynamic_update_slice
     if layers is None:
-        memory = ((prefix.keys, prefix.values), (state.keys, state.values))
+        memory = ((prefix.keys, prefix.values), caches)
         hidden, (k, v) = model.text.run(x, tables, attend, memory)
         at = (0, 0, 0, 0, index, 0)
-        keys = jax.lax.dynamic_update_slice(state.keys, k[:, :, :, :, None], at)
-        values = jax.lax.dynamic_update_slice(state.values, v[:, :, :, :, None], at)
+        keys = write(old_keys, k[:, :, :, :, None], at)
+        values = write(old_values, v[:, :, :, :, None], at)
     else:
-        cached = (prefix.keys, prefix.values, state.keys, state.values)
+        cached = (prefix.keys, prefix.values, old_keys, old_values)
         memory = tuple(((pk, pv), (sk, sv)) for pk, pv, sk, sv in zip(*cached, strict=True))
         hidden, new = model.text.run_unrolled(x, tables, attend, layers, memory)
         at = (0, 0, 0, index, 0)
-        write = jax.lax.dynamic_update_slice
-        keys = tuple(write(old, k[:, :, :, None], at) for old, (k, _) in zip(state.keys, new, strict=True))
-        values = tuple(write(old, v[:, :, :, None], at) for old, (_, v) in zip(state.values, new, strict=True))
-    return model.text.logits(hidden), replace(state, keys=keys, values=values)
+        keys = tuple(write(old, k[:, :, :, None], at) for old, (k, _) in zip(old_keys, new, strict=True))
+        values = tuple(write(old, v[:, :, :, None], at) for old, (_, v) in zip(old_values, new, strict=True))
+    return model.text.logits(hidden), (keys, values)
+
+
+def suffix_caches(prefix: Prefix, rows: tuple[int, int], capacity: int) -> tuple[Any, Any]:
+    """Room for the keys and values of `capacity` tokens of each row, empty."""
+
+    def room(values: Array) -> Array:
+        *layers, _, kv_heads, _, size = values.shape
+        return jnp.zeros((*layers, *rows, kv_heads, capacity, size), values.dtype)
+
+    return jax.tree.map(room, prefix.values), jax.tree.map(room, prefix.values)
+
+
+def take_rows(cache: Array, rows: Int[Array, "B W"]) -> Array:
+    """Rows of each prompt's suffix cache ([B, G, K, C, E], or stacked [L, B, G, K, C, E]), reordered or fewer."""
+    prompts = jnp.arange(rows.shape[0])[:, None]
+    return cache[:, prompts, rows] if cache.ndim == 6 else cache[prompts, rows]
 
 
 def compact(state: DecodeState, keep: Int[Array, "B W"]) -> DecodeState:
@@ -150,9 +170,6 @@ def compact(state: DecodeState, keep: Int[Array, "B W"]) -> DecodeState:
     def take(array: Array) -> Array:
         return array[rows, keep]
 
-    def take_cache(array: Array) -> Array:
-        return array[:, rows, keep] if array.ndim == 6 else array[rows, keep]
-
     return DecodeState(
         step=state.step,
         tokens=take(state.tokens),
@@ -161,8 +178,8 @@ def compact(state: DecodeState, keep: Int[Array, "B W"]) -> DecodeState:
         done=take(state.done),
         lengths=take(state.lengths),
         row_keys=take(state.row_keys),
-        keys=jax.tree.map(take_cache, state.keys),
-        values=jax.tree.map(take_cache, state.values),
+        keys=jax.tree.map(lambda cache: take_rows(cache, keep), state.keys),
+        values=jax.tree.map(lambda cache: take_rows(cache, keep), state.values),
     )
 
 
@@ -227,7 +244,9 @@ def decode(
         return (state.step < until) & ~state.done.all()
 
     def body(state: DecodeState) -> DecodeState:
-        logits, state = next_logits(model, prefix, state, layers)
-        return record(state, logits, masks, numbers, kind)
+        index = state.step - 1
+        token = jax.lax.dynamic_slice_in_dim(state.tokens, index, 1, axis=2)[..., 0]
+        logits, (keys, values) = next_logits(model, prefix, token, index, (state.keys, state.values), layers)
+        return record(replace(state, keys=keys, values=values), logits, masks, numbers, kind)
 
     return jax.lax.while_loop(unfinished, body, state)

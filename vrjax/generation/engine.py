@@ -22,7 +22,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from vrjax.errors import InputError
+from vrjax.generation import beam_search as beams
 from vrjax.generation import decode as decoding
+from vrjax.generation.beam_search import Beam, BeamOptions, Hypotheses
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.prefix_cache import Prefix, prefill
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
@@ -169,6 +171,7 @@ class Engine:
 
         self._vision_program = jax.jit(run_vision)
         self._prefill_program = jax.jit(run_prefill)
+        self._search_programs: dict[Any, Any] = {}
         self._start_programs: dict[Any, Any] = {}
         self._decode_programs: dict[Any, Any] = {}
         self._run_decode = run_decode
@@ -325,17 +328,12 @@ class Engine:
         Requests with one sample count go together, sorted by length, up to `batch_rows` rows at a time.
         Raises InputError where a prompt and its response exceed the model's context.
         """
-        context = self.config.text.max_positions
         for request in requests:
             if request.samples < 1:
                 raise InputError(
                     f"{request.prompt.name}: {request.samples} samples were asked for. Ask for at least one."
                 )
-            if len(request.prompt) + sampling.max_tokens > context:
-                raise InputError(
-                    f"{request.prompt.name}: a prompt of {len(request.prompt)} tokens and a response of up to "
-                    f"{sampling.max_tokens} exceed the model's context of {context}. Use fewer frames or pixels."
-                )
+            self._check_context(request.prompt, sampling.max_tokens)
         by_samples: dict[int, list[int]] = {}
         for number, request in enumerate(requests):
             by_samples.setdefault(request.samples, []).append(number)
@@ -356,6 +354,91 @@ class Engine:
                 done += len(batch) * samples
                 if self.progress is not None:
                     self.progress(done, total)
+        return results
+
+    def _check_context(self, prompt: Prompt, max_tokens: int) -> None:
+        context = self.config.text.max_positions
+        if len(prompt) + max_tokens > context:
+            raise InputError(
+                f"{prompt.name}: a prompt of {len(prompt)} tokens and a response of up to {max_tokens} exceed the "
+                f"model's context of {context}. Use fewer frames or pixels."
+            )
+
+    def beam_search(
+        self,
+        prompts: Sequence[Prompt],
+        options: BeamOptions,
+        *,
+        on_finished: Callable[[int, list[Beam]], None] | None = None,
+    ) -> list[list[Beam]]:
+        """The best beams of each prompt, in the prompts' order, each best first (fewer where fewer exist).
+
+        on_finished: called with a prompt's number and its beams as soon as they are there. Prompts go together, sorted
+        by length, up to `batch_rows` beams at a time. Raises InputError where a prompt and its response exceed the
+        model's context, or a banned id is none of the vocabulary.
+        """
+        vocabulary = self.config.text.vocabulary
+        for prompt in prompts:
+            self._check_context(prompt, options.max_tokens)
+        if wrong := [token for token in options.banned if not 0 <= token < vocabulary]:
+            raise InputError(f"banned ids {wrong} are not in the vocabulary of {vocabulary} tokens.")
+        masks = self.masks
+        if options.banned:
+            masks = VocabularyMasks(masks.allowed.at[np.asarray(options.banned)].set(False), masks.ends)
+        order = sorted(range(len(prompts)), key=lambda number: -len(prompts[number]))
+        size = max(1, self.options.batch_rows // options.beams)
+        rows = min(size, bucket(len(prompts), 1))
+        results: list[list[Beam]] = [[] for _ in prompts]
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
+            found = self._search([prompts[number] for number in batch], rows, options, masks)
+            for row, number in enumerate(batch):
+                results[number] = self._beams(found, row, options)
+                if on_finished is not None:
+                    on_finished(number, results[number])
+            if self.progress is not None:
+                self.progress(first + len(batch), len(prompts))
+        return results
+
+    def _search(self, prompts: Sequence[Prompt], rows: int, options: BeamOptions, masks: VocabularyMasks) -> Hypotheses:
+        """Hypotheses of a batch, on the host."""
+        prefix = self.prefill(prompts, rows)
+        sizes = {
+            "beams": options.beams,
+            "candidates": max(2, 1 + len(self.chat.end_ids)) * options.beams,
+            "capacity": bucket(options.max_tokens, 16),
+            "early_stopping": options.early_stopping,
+        }
+        key = tuple(sizes.values())
+        if key not in self._search_programs:
+            graph = self.graph
+
+            def run(params: Any, *arrays: Any) -> Hypotheses:
+                return beams.search(nnx.merge(graph, params), *arrays, **sizes)
+
+            self._search_programs[key] = jax.jit(run)
+        arguments = (self.params, prefix, masks, options.numbers(), self._unrolled_layers())
+        shape = (rows, prefix.mask.shape[1], *key)
+        found = jax.device_get(self._timed("beam_search", shape, self._search_programs[key], *arguments))
+        self.drawn += int(found.lengths[: len(prompts)].sum())
+        return found
+
+    def _beams(self, found: Hypotheses, row: int, options: BeamOptions) -> list[Beam]:
+        results = []
+        for number in range(options.returned or options.beams):
+            if not np.isfinite(found.scores[row, number]):
+                break
+            length = int(found.lengths[row, number])
+            tokens = found.tokens[row, number, :length]
+            results.append(
+                Beam(
+                    text=self.chat.decode(tokens.tolist()),
+                    tokens=tokens,
+                    log_probs=found.log_probs[row, number, :length],
+                    score=float(found.scores[row, number]),
+                    finished=bool(found.ended[row, number]),
+                )
+            )
         return results
 
     def _batch(
