@@ -12,7 +12,7 @@ from vrjax.generation.prompts import ChatTokenizer
 from vrjax.loading import LoadedModel
 
 TOKENS = 24
-ENDS = tuple(range(3, 60, 4))
+ENDS = tuple(range(3, 120, 4))
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,5 @@ def test_ids_and_scores(reference, engine, beams, ends, penalty, rule):
     for mine, theirs in zip(found, transformers_beams(reference, engine, prompts, options, ends), strict=True):
         assert [beam.tokens.tolist() for beam in mine] == [tokens for tokens, _ in theirs]
         np.testing.assert_allclose([beam.score for beam in mine], [score for _, score in theirs], atol=1e-4)
-        if ends:
-            assert any(beam.finished for beam in mine)
-            assert all(len(beam.tokens) >= 3 for beam in mine)
-        else:
-            assert all(len(beam.tokens) == TOKENS for beam in mine)
+        assert all(len(beam.tokens) > options.min_tokens for beam in mine if beam.finished)
+    assert any(beam.finished for beams in found for beam in beams) == bool(ends)

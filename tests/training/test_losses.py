@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vrjax.training.losses import token_log_probs, weighted_nll
+from vrjax.models.log_probs import token_log_probs
+from vrjax.training.losses import weighted_nll
 
 
 def _case(batch: int, count: int, width: int, vocabulary: int):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vrjax.generation.beam_search import Beam, BeamOptions
+    from vrjax.generation.continuations import Continuations, Reading
     from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
     from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
     from vrjax.generation.sampling import SamplingOptions
@@ -15,9 +16,11 @@ _PLACES = {
     "Beam": "beam_search",
     "BeamOptions": "beam_search",
     "ChatTokenizer": "prompts",
+    "Continuations": "continuations",
     "Engine": "engine",
     "EngineOptions": "engine",
     "Prompt": "prompts",
+    "Reading": "continuations",
     "Request": "engine",
     "Sample": "engine",
     "SamplingOptions": "sampling",
@@ -29,9 +32,11 @@ __all__ = [
     "Beam",
     "BeamOptions",
     "ChatTokenizer",
+    "Continuations",
     "Engine",
     "EngineOptions",
     "Prompt",
+    "Reading",
     "Request",
     "Sample",
     "SamplingOptions",

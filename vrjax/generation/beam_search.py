@@ -26,6 +26,7 @@ from vrjax.generation.prefix_cache import Prefix
 from vrjax.models.qwen2_5_vl import Qwen2_5VL
 
 EarlyStopping = Literal[True, False, "never"]
+RULES: tuple[EarlyStopping, ...] = (False, True, "never")
 BLOCK = 128
 
 
@@ -56,23 +57,36 @@ class BeamOptions:
             raise InputError(
                 f"max_tokens {self.max_tokens} must be at least 1 and min_tokens {self.min_tokens} within it."
             )
-        if self.early_stopping not in (True, False, "never"):
+        if self.early_stopping not in RULES:
             raise InputError(f"early_stopping {self.early_stopping!r} is unknown. Use True, False or 'never'.")
         if not np.isfinite(self.length_penalty):
             raise InputError(f"length_penalty {self.length_penalty} is not a finite number.")
 
     def numbers(self) -> BeamNumbers:
-        return BeamNumbers(jnp.float32(self.length_penalty), jnp.int32(self.min_tokens), jnp.int32(self.max_tokens))
+        return BeamNumbers(
+            jnp.float32(self.length_penalty),
+            jnp.int32(self.min_tokens),
+            jnp.int32(self.max_tokens),
+            jnp.int32(RULES.index(self.early_stopping)),
+        )
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["length_penalty", "min_tokens", "max_tokens"], meta_fields=[])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["length_penalty", "min_tokens", "max_tokens", "early_stopping"],
+    meta_fields=[],
+)
 @dataclass(frozen=True)
 class BeamNumbers:
-    """The numbers of BeamOptions as device arguments, so that changing them compiles nothing."""
+    """The numbers of BeamOptions as device arguments, so that changing them compiles nothing.
+
+    early_stopping: its place in RULES.
+    """
 
     length_penalty: Float[Array, ""]
     min_tokens: Int[Array, ""]
     max_tokens: Int[Array, ""]
+    early_stopping: Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,6 @@ def advance(
     masks: VocabularyMasks,
     numbers: BeamNumbers,
     candidates: int,
-    early_stopping: EarlyStopping,
 ) -> tuple[BeamState, Int[Array, "B W"]]:
     """Choose token number `step` of all beams. Returns the new state, and which beam each running one comes from."""
     rows, beams, size = logits.shape
@@ -215,10 +228,10 @@ def advance(
 
     full = jnp.isfinite(finished.scores).all(1)
     best, worst = kept.scores[:, 0], finished.scores[:, -1]
-    final_length = length.astype(jnp.float32)
-    if early_stopping == "never":
-        final_length = jnp.where(numbers.length_penalty > 0, numbers.max_tokens.astype(jnp.float32), final_length)
-    beaten = full if early_stopping is True else full & (worst >= best / final_length**numbers.length_penalty)
+    any_length = (numbers.early_stopping == RULES.index("never")) & (numbers.length_penalty > 0)
+    final_length = jnp.where(any_length, numbers.max_tokens, length).astype(jnp.float32)
+    hopeless = worst >= best / final_length**numbers.length_penalty
+    beaten = full & (hopeless | (numbers.early_stopping == RULES.index(True)))
     still_open = state.open & ~beaten & jnp.isfinite(best)
     new = BeamState(length, kept, finished, still_open, state.caches)
     return new, jnp.take_along_axis(parent, order, axis=1)
@@ -234,14 +247,13 @@ def search(
     beams: int,
     candidates: int,
     capacity: int,
-    early_stopping: EarlyStopping,
 ) -> Hypotheses:
     """The finished beams of every prompt, best first; no word with the host on the way.
 
     candidates: continuations looked at in each step, max(2, 1 + end ids) · beams, so that `beams` of them go on
     whatever ends. capacity: room for tokens, at least max_tokens. layers: as in `decode`.
     """
-    choose = partial(advance, masks=masks, numbers=numbers, candidates=candidates, early_stopping=early_stopping)
+    choose = partial(advance, masks=masks, numbers=numbers, candidates=candidates)
 
     def body(state: BeamState) -> BeamState:
         index = state.step - 1

@@ -25,11 +25,13 @@ from vrjax.errors import InputError
 from vrjax.generation import beam_search as beams
 from vrjax.generation import decode as decoding
 from vrjax.generation.beam_search import Beam, BeamOptions, Hypotheses
+from vrjax.generation.continuations import Continuations, Reading, pack_rows, read_rows
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.prefix_cache import Prefix, prefill
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.ledger import Ledger
+from vrjax.models.attention import Reach
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.qwen2_5_vl import vision_inputs
 from vrjax.models.qwen2_5_vl.layout import frame_shape, has_whole_windows
@@ -172,6 +174,7 @@ class Engine:
         self._vision_program = jax.jit(run_vision)
         self._prefill_program = jax.jit(run_prefill)
         self._search_programs: dict[Any, Any] = {}
+        self._read_programs: dict[Any, Any] = {}
         self._start_programs: dict[Any, Any] = {}
         self._decode_programs: dict[Any, Any] = {}
         self._run_decode = run_decode
@@ -237,32 +240,39 @@ class Engine:
         tokens = np.full((rows, length), self.chat.pad_id, np.int32)
         axes = 1 if self.config.text.sections is None else 3
         positions = np.zeros((axes, rows, length), np.int32)
-        index = np.full((rows, length), -1, np.int32)
+        for row, prompt in enumerate(padded):
+            tokens[row, : len(prompt)] = prompt.tokens
+            positions[:, row, : len(prompt)] = prompt.positions[:axes]
+        features, index = self._spliced(padded, length)
+        lengths = np.asarray([len(prompt) for prompt in padded], np.int32)
+        following = np.asarray([prompt.next_position for prompt in padded], np.int32)
+        self.padding.count("prefill", sum(map(len, prompts)), rows * length)
+        arguments = (self.params, tokens, positions, lengths, following, features, index, self._unrolled_layers())
+        key = (rows, length, features is not None)
+        return self._timed("prefill", key, self._prefill_program, *arguments)
+
+    def _spliced(self, prompts: Sequence[Prompt], length: int) -> tuple[Array | None, Int[np.ndarray, "B S"] | None]:
+        """Vision features of all prompts, each video's once, and the one in place of each of a row's `length` tokens.
+
+        None for both where there is no vision.
+        """
         unique: OrderedDict[str, Vision] = OrderedDict()
         for prompt in prompts:
             for item in prompt.vision:
                 unique.setdefault(item.key, item)
+        if not unique:
+            return None, None
         features, offsets, total = self.encode(list(unique.values())), {}, 0
         for key, value in zip(unique, features, strict=True):
             offsets[key] = total
             total += value.shape[0]
-        for row, prompt in enumerate(padded):
-            tokens[row, : len(prompt)] = prompt.tokens
-            positions[:, row, : len(prompt)] = prompt.positions[:axes]
+        index = np.full((len(prompts), length), -1, np.int32)
+        for row, prompt in enumerate(prompts):
             counts = [item.grid[0] * item.grid[1] * item.grid[2] // self._unit for item in prompt.vision]
             places = [offsets[item.key] + np.arange(count) for item, count in zip(prompt.vision, counts, strict=True)]
             index[row, : len(prompt)] = prompt.feature_index(places)
-        lengths = np.asarray([len(prompt) for prompt in padded], np.int32)
-        following = np.asarray([prompt.next_position for prompt in padded], np.int32)
-        joined = None
-        if features:
-            # Room for as many as there are tokens: the program's shape then depends on rows and length alone.
-            joined = jnp.pad(jnp.concatenate(features), ((0, rows * length - total), (0, 0)))
-        self.padding.count("prefill", sum(map(len, prompts)), rows * length)
-        indices = None if joined is None else index
-        arguments = (self.params, tokens, positions, lengths, following, joined, indices, self._unrolled_layers())
-        key = (rows, length, joined is not None)
-        return self._timed("prefill", key, self._prefill_program, *arguments)
+        # Room for as many as there are tokens: the program's shape then depends on rows and length alone.
+        return jnp.pad(jnp.concatenate(features), ((0, len(prompts) * length - total), (0, 0))), index
 
     @property
     def _unit(self) -> int:
@@ -364,6 +374,64 @@ class Engine:
                 f"model's context of {context}. Use fewer frames or pixels."
             )
 
+    def read(
+        self, asked: Sequence[Continuations], ids: Sequence[int] = (), *, log_probs: bool = False
+    ) -> list[list[Reading]]:
+        """What the model makes of given continuations: logits of `ids` behind each, log-probs of their tokens, or both.
+
+        All continuations of a prompt are read in one pass behind that prompt's one run. Rows go together, sorted by
+        length, up to `batch_rows` continuations at a time. Raises InputError where a prompt with one of its
+        continuations exceeds the model's context, or a continuation is empty.
+        """
+        for one in asked:
+            if not one.tokens or not all(one.tokens):
+                raise InputError(f"{one.prompt.name}: there is no continuation to read, or an empty one.")
+            self._check_context(one.prompt, one.longest)
+        order = sorted(range(len(asked)), key=lambda number: (-len(asked[number].tokens), -asked[number].length))
+        results: list[list[Reading]] = [[] for _ in asked]
+        done = 0
+        while done < len(order):
+            group = len(asked[order[done]].tokens)
+            batch = order[done : done + max(1, self.options.batch_rows // group)]
+            for number, found in zip(batch, self._read([asked[n] for n in batch], ids, log_probs), strict=True):
+                results[number] = found
+            done += len(batch)
+            if self.progress is not None:
+                self.progress(done, len(order))
+        return results
+
+    def _read(self, asked: Sequence[Continuations], ids: Sequence[int], log_probs: bool) -> list[list[Reading]]:
+        multiple = self.options.length_multiple
+        rows, group = bucket(len(asked), 1), max(len(one.tokens) for one in asked)
+        padded = [*asked, *asked[-1:] * (rows - len(asked))]
+        length = bucket(max(one.length for one in asked), multiple)
+        targets = bucket(max(one.length - len(one.prompt) for one in asked), multiple) if log_probs else 0
+        reach = Reach(
+            bucket(max(len(one.prompt) for one in asked), multiple), bucket(max(one.longest for one in asked), multiple)
+        )
+        axes = 1 if self.config.text.sections is None else 3
+        packed = pack_rows(padded, length, group, targets, axes, self.chat.pad_id)
+        features, index = self._spliced([one.prompt for one in padded], length)
+        key = (reach, log_probs)
+        if key not in self._read_programs:
+            graph, shard = self.graph, self.shard
+
+            def run(params: Any, *arrays: Any) -> Any:
+                model = nnx.merge(graph, params)
+                return read_rows(model, *arrays, reach=reach, log_probs=log_probs, shard=shard)
+
+            self._read_programs[key] = jax.jit(run)
+        arguments = (self.params, packed, features, index, np.asarray(ids, np.int32), self._unrolled_layers())
+        shape = (rows, length, group, targets, len(ids), features is not None, *key)
+        logits, read = jax.device_get(self._timed("read", shape, self._read_programs[key], *arguments))
+        self.padding.count("read", sum(one.length for one in asked), rows * length)
+        results = []
+        for row, one in enumerate(asked):
+            ends = np.cumsum([len(tokens) for tokens in one.tokens])
+            parts = np.split(read[row, : ends[-1]], ends[:-1]) if log_probs else [read[row]] * len(ends)
+            results.append([Reading(logits[row, number], part) for number, part in enumerate(parts)])
+        return results
+
     def beam_search(
         self,
         prompts: Sequence[Prompt],
@@ -407,7 +475,6 @@ class Engine:
             "beams": options.beams,
             "candidates": max(2, 1 + len(self.chat.end_ids)) * options.beams,
             "capacity": bucket(options.max_tokens, 16),
-            "early_stopping": options.early_stopping,
         }
         key = tuple(sizes.values())
         if key not in self._search_programs:

@@ -10,9 +10,10 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float
 
+from vrjax.models.log_probs import token_log_probs
 from vrjax.models.parameters import cast_parameters
 from vrjax.training.forward import ForwardOptions, encode_rows, target_hidden
-from vrjax.training.losses import token_log_probs, weighted_nll
+from vrjax.training.losses import weighted_nll
 from vrjax.training.rows import Rows
 from vrjax.training.state import TrainState, accumulate, apply_gradients
 

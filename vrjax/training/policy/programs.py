@@ -18,11 +18,11 @@ from jaxtyping import Array, Float
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.generation.sampling import SamplingNumbers, processed_log_probs
 from vrjax.models.attention import Reach
+from vrjax.models.log_probs import token_log_probs
 from vrjax.models.lora import LoraConfig, merge_adapters
 from vrjax.models.parameters import cast_parameters
 from vrjax.models.qwen2_5_vl import Qwen2_5VL
 from vrjax.training.forward import ForwardOptions, encode_rows, target_hidden
-from vrjax.training.losses import token_log_probs
 from vrjax.training.policy.packing import GroupRows
 from vrjax.training.policy_loss import PolicyLossConfig, PolicyTargets, policy_loss
 from vrjax.training.state import TrainState, accumulate, apply_gradients
