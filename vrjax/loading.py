@@ -20,7 +20,7 @@ from vrjax.checkpoints.model_files import write_model_files
 from vrjax.checkpoints.training_state import TrainingCheckpoints
 from vrjax.checkpoints.whole_directory import whole_directory
 from vrjax.errors import CheckpointError, InputError
-from vrjax.generation.prompts import ChatTokenizer
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import FILE_NAME as PROMPT_RECIPE
 from vrjax.models.lora import LoraConfig, make_adapters, merge_adapters
 from vrjax.models.parameters import abstract_parameters, cast_parameters

@@ -23,9 +23,10 @@ from jaxtyping import Array, Float, Int
 
 from vrjax.errors import InputError
 from vrjax.generation import decode as decoding
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.prefix_cache import Prefix, prefill
-from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
+from vrjax.generation.prompts import Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.ledger import Ledger
 from vrjax.models.decoder import Shard, unsharded
