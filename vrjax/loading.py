@@ -15,12 +15,13 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from vrjax.checkpoints import gguf_file
 from vrjax.checkpoints.hugging_face import SHARD_BYTES, Progress, load_parameters, write_parameters
 from vrjax.checkpoints.model_files import write_model_files
 from vrjax.checkpoints.training_state import TrainingCheckpoints
 from vrjax.checkpoints.whole_directory import whole_directory
 from vrjax.errors import CheckpointError, InputError
-from vrjax.generation.prompts import ChatTokenizer
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import FILE_NAME as PROMPT_RECIPE
 from vrjax.models.lora import LoraConfig, make_adapters, merge_adapters
 from vrjax.models.parameters import abstract_parameters, cast_parameters
@@ -119,6 +120,20 @@ def load(
     wanted = None if isinstance(dtype, str) and dtype == "stored" else dtype
     params = load_parameters(directory, shapes, dtype=wanted, shardings=shardings, progress=progress)
     return LoadedModel(config, graph, params, chat, generation, directory)
+
+
+def load_gguf(path: str | Path, *, dtype: Any = jnp.float32) -> LoadedModel:
+    """Load the Llama in a GGUF file, dequantised; `save` writes it as a Hugging Face directory.
+
+    Raises InputError where the file or the package gguf is missing, CheckpointError where the file cannot be used.
+    """
+    file = gguf_file.GGUFFile.open(path)
+    config = gguf_file.read_config(file)
+    graph, shapes = abstract_model(config)
+    ends = gguf_file.end_ids(file)
+    chat = ChatTokenizer.of(gguf_file.read_tokenizer(file), ends or None)
+    params = gguf_file.read_parameters(file, config, shapes, jnp.dtype(dtype))
+    return LoadedModel(config, graph, params, chat, GenerationDefaults(ends))
 
 
 def write_adapter_note(folder: Path, config: LoraConfig, base: str) -> None:

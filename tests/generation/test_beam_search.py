@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from vrjax.errors import InputError
 from vrjax.generation.beam_search import RULES, BeamOptions, top_continuations
+from vrjax.generation.chat_forms import PLAIN
 from vrjax.generation.engine import Engine, EngineOptions, Request
 from vrjax.generation.prompts import ChatTokenizer, Prompt, build_prompt
 from vrjax.generation.sampling import SamplingOptions
@@ -28,7 +29,7 @@ def toy_engine(words: int, ends: tuple[int, ...], seed: int = 0, **options) -> E
 
     tokenizer = Tokenizer(models.WordLevel({f"w{n}": n for n in range(words)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    chat = ChatTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), ends, 0, frozenset())
+    chat = ChatTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), ends, 0, PLAIN, frozenset())
     config = Qwen2_5VLConfig(
         text=DecoderConfig(
             vocabulary=words, width=16, layers=2, heads=2, kv_heads=1, head_size=8, mlp=24, norm_eps=1e-6,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from vrjax.errors import InputError
-from vrjax.generation.prompts import SYSTEM, ChatTokenizer, Vision, build_prompt
+from vrjax.generation.chat_forms import SYSTEM
+from vrjax.generation.prompts import ChatTokenizer, Vision, build_prompt
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.video import FrameOptions
 

@@ -295,11 +295,16 @@ class Reference:
         ).logits
 
 
-def arrange(tensors: dict[str, np.ndarray], abstract: Any) -> tuple[Any, set[str]]:
-    """transformers' arrays in the tree of vrjax's parameters, and the names used. Raises where shapes differ."""
+def arrange(
+    tensors: dict[str, np.ndarray], abstract: Any, rename: Callable[[str], str] = module_name
+) -> tuple[Any, set[str]]:
+    """transformers' arrays in the tree of vrjax's parameters, and the names used. Raises where shapes differ.
+
+    rename: transformers' own name of a published tensor.
+    """
     arrays, used = {}, set()
     for spec in parameter_table(abstract):
-        names = [module_name(name) for name in spec.hf_names()]
+        names = [rename(name) for name in spec.hf_names()]
         used.update(names)
         parts = [tensors[name] for name in names]
         if any(part.shape != spec.hf_shape for part in parts):

@@ -53,19 +53,20 @@ class Chat(Protocol):
 
 def write_model_files(config: Any, chat: Chat, directory: str | Path, *, dtype: Any = None) -> None:
     """Write all but the weights into a directory (made if it is not there): config.json, the tokenizer's files with a
-    chat template, generation_config.json, and for video models preprocessor_config.json.
+    chat template where they have one, generation_config.json, and for video models preprocessor_config.json.
 
     dtype: the type of the weights, named in config.json where given (readers then load them as that). Raises OSError.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    raw = {**config.to_json(), "eos_token_id": chat.end_ids[0], "pad_token_id": chat.pad_id}
+    begin = {} if chat.tokenizer.bos_token_id is None else {"bos_token_id": chat.tokenizer.bos_token_id}
+    raw = {**config.to_json(), **begin, "eos_token_id": chat.end_ids[0], "pad_token_id": chat.pad_id}
     if dtype is not None:
         raw["torch_dtype"] = str(dtype)
     _write_json(directory / "config.json", raw)
     _write_json(
         directory / "generation_config.json",
-        {"do_sample": False, "eos_token_id": list(chat.end_ids), "pad_token_id": chat.pad_id},
+        {"do_sample": False, **begin, "eos_token_id": list(chat.end_ids), "pad_token_id": chat.pad_id},
     )
     chat.tokenizer.save_pretrained(str(directory))
     if isinstance(config, Qwen2_5VLConfig):

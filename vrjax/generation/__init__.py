@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vrjax.generation.beam_search import Beam, BeamOptions
+    from vrjax.generation.chat_forms import ChatForm, Turn
+    from vrjax.generation.chat_tokenizer import ChatTokenizer
     from vrjax.generation.continuations import Continuations, Reading
     from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
-    from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
+    from vrjax.generation.prompts import Prompt, Vision, build_conversation, build_prompt
     from vrjax.generation.sampling import SamplingOptions
 
 # Imported when first used: commands that only read a recipe need not wait for the engine.
 _PLACES = {
     "Beam": "beam_search",
     "BeamOptions": "beam_search",
-    "ChatTokenizer": "prompts",
     "Continuations": "continuations",
+    "ChatForm": "chat_forms",
+    "ChatTokenizer": "chat_tokenizer",
     "Engine": "engine",
     "EngineOptions": "engine",
     "Prompt": "prompts",
@@ -24,13 +27,16 @@ _PLACES = {
     "Request": "engine",
     "Sample": "engine",
     "SamplingOptions": "sampling",
+    "Turn": "chat_forms",
     "Vision": "prompts",
+    "build_conversation": "prompts",
     "build_prompt": "prompts",
 }
 
 __all__ = [
     "Beam",
     "BeamOptions",
+    "ChatForm",
     "ChatTokenizer",
     "Continuations",
     "Engine",
@@ -40,7 +46,9 @@ __all__ = [
     "Request",
     "Sample",
     "SamplingOptions",
+    "Turn",
     "Vision",
+    "build_conversation",
     "build_prompt",
 ]
 

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from vrjax.errors import InputError
 from vrjax.generation.decode import VocabularyMasks, next_logits, suffix_caches, take_rows
 from vrjax.generation.prefix_cache import Prefix
-from vrjax.models.qwen2_5_vl import Qwen2_5VL
+from vrjax.models.language_model import LanguageModel
 
 EarlyStopping = Literal[True, False, "never"]
 RULES: tuple[EarlyStopping, ...] = (False, True, "never")
@@ -238,7 +238,7 @@ def advance(
 
 
 def search(
-    model: Qwen2_5VL,
+    model: LanguageModel,
     prefix: Prefix,
     masks: VocabularyMasks,
     numbers: BeamNumbers,

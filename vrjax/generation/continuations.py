@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from vrjax.generation.prompts import Prompt
 from vrjax.models.attention import Reach, Visibility, row_attention
 from vrjax.models.decoder import Shard, unsharded
+from vrjax.models.language_model import LanguageModel
 from vrjax.models.log_probs import token_log_probs
 
 
@@ -97,7 +98,7 @@ def pack_rows(
 
 
 def read_rows(
-    model: Any,
+    model: LanguageModel,
     rows: ContinuationRows,
     features: Float[Array, "M D"] | None,
     feature_index: Int[Array, "B S"] | None,

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from vrjax.generation.prefix_cache import Prefix
 from vrjax.generation.sampling import SamplingNumbers, draw
 from vrjax.models.attention import suffix_attention
-from vrjax.models.qwen2_5_vl import Qwen2_5VL
+from vrjax.models.language_model import LanguageModel
 
 
 @partial(
@@ -107,7 +107,7 @@ def start(
 
 
 def next_logits(
-    model: Qwen2_5VL,
+    model: LanguageModel,
     prefix: Prefix,
     token: Int[Array, "B G"],
     index: Int[Array, ""],
@@ -225,7 +225,7 @@ def columns_to_keep(done: Bool[np.ndarray, "B W"]) -> Int[np.ndarray, "B N"] | N
 
 
 def decode(
-    model: Qwen2_5VL,
+    model: LanguageModel,
     prefix: Prefix,
     state: DecodeState,
     masks: VocabularyMasks,

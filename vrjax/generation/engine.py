@@ -25,10 +25,11 @@ from vrjax.errors import InputError
 from vrjax.generation import beam_search as beams
 from vrjax.generation import decode as decoding
 from vrjax.generation.beam_search import Beam, BeamOptions, Hypotheses
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.continuations import Continuations, Reading, pack_rows, read_rows
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.prefix_cache import Prefix, prefill
-from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
+from vrjax.generation.prompts import Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.ledger import Ledger
 from vrjax.models.attention import Reach

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vrjax.models.attention import Visibility, row_attention
 from vrjax.models.decoder import Shard, unsharded
-from vrjax.models.qwen2_5_vl import Qwen2_5VL
+from vrjax.models.language_model import LanguageModel
 
 
 @partial(
@@ -35,9 +35,9 @@ class Prefix:
 
 
 def prefill(
-    model: Qwen2_5VL,
+    model: LanguageModel,
     tokens: Int[Array, "B P"],
-    positions: Int[Array, "3 B P"],
+    positions: Int[Array, "A B P"],
     lengths: Int[Array, "B"],
     next_position: Int[Array, "B"],
     features: Float[Array, "M D"] | None,

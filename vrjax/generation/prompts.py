@@ -1,7 +1,8 @@
-"""Chat prompts: text, images and videos to token ids, positions and places for vision features. Host side.
+"""Prompts: texts, images and videos to token ids, positions and places for vision features. Host side.
 
-The template is Qwen's, written out here because its pieces matter: everything up to the question (system text, video)
-is the *trunk*, which all questions about a video and all samples of a prompt share; the rest is the *branch*.
+A prompt is a conversation in the model's chat form (see `chat_forms`). Everything up to its last text, such as system
+text and video, is the *trunk*, which all questions about a video and all samples of a prompt share; the rest is the
+*branch*. In Qwen's form:
 
     <|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n<|im_start|>user\\n      trunk
     <|vision_start|><|video_pad|>…<|vision_end|>                                          trunk
@@ -11,21 +12,23 @@ is the *trunk*, which all questions about a video and all samples of a prompt sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from vrjax.errors import InputError
+from vrjax.generation.chat_forms import QWEN, QWEN_MARKS, Mark, Turn
+from vrjax.generation.chat_tokenizer import ChatTokenizer
+from vrjax.models.language_model import LanguageModelConfig
 from vrjax.models.qwen2_5_vl import PositionRule, Qwen2_5VLConfig, prompt_positions
 from vrjax.models.qwen2_5_vl.layout import Grid
 
 if TYPE_CHECKING:
     from vrjax.video import FramePlan
 
-SYSTEM = "You are a helpful assistant."
+TEXT_ONLY = "the model reads text alone. Leave images and videos out, or ask a video model."
 
 # Put behind the question; our own words for the response format of EG-VQA (METHODS: task and records). Version 1.
 EVIDENCE_INSTRUCTION = (
@@ -65,13 +68,13 @@ class Vision:
 class Prompt:
     """Token ids with what the model needs beside them.
 
-    tokens: [S] with pads expanded; positions: [3, S]; next_position: of the token that follows;
-    vision: the images and videos in order; vision_at: index of the first pad of each; trunk: how many tokens the
-    questions about one video share; name: for messages and random addresses.
+    tokens: [S] with pads expanded; positions: [A, S], A = 3 for video models, else 1; next_position: of the token that
+    follows; vision: the images and videos in order; vision_at: index of the first pad of each; trunk: how many tokens
+    the questions about one video share; name: for messages and random addresses.
     """
 
     tokens: Int[np.ndarray, "S"]
-    positions: Int[np.ndarray, "3 S"]
+    positions: Int[np.ndarray, "A S"]
     next_position: int
     vision: tuple[Vision, ...] = ()
     vision_at: tuple[int, ...] = ()
@@ -89,75 +92,42 @@ class Prompt:
         return index
 
 
-@dataclass(frozen=True)
-class ChatTokenizer:
-    """A Hugging Face tokenizer with the special tokens of Qwen's chat form.
+def build_conversation(
+    chat: ChatTokenizer,
+    config: LanguageModelConfig,
+    turns: Sequence[Turn],
+    *,
+    name: str = "",
+    rule: PositionRule = "released",
+    limit: int | None = None,
+) -> Prompt:
+    """Tokens and positions of a conversation that the assistant is to go on with. Pieces of turns: str and Vision.
 
-    end_ids: any of them ends a response. control_ids: never typed by users, never sampled (pads, vision marks).
+    The form's default system text comes first where it has one and the first turn is not a system one. limit: the
+    model's context in tokens, less the response. Raises InputError for a text with control tokens, a system turn that
+    is not the first, vision in front of a model that reads text alone, a chat template of no known form, or a prompt
+    beyond the limit.
     """
-
-    tokenizer: Any
-    end_ids: tuple[int, ...]
-    pad_id: int
-    control_ids: frozenset[int] = field(default_factory=frozenset)
-
-    @staticmethod
-    def load(path: str | Path, end_ids: Sequence[int] | None = None) -> ChatTokenizer:
-        """Load from a directory. end_ids: from generation_config.json where the caller has it (default: <|im_end|>)."""
-        from transformers import AutoTokenizer
-
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: no tokenizer can be loaded from here ({error}).") from error
-        return ChatTokenizer.of(tokenizer, end_ids)
-
-    @staticmethod
-    def of(tokenizer: Any, end_ids: Sequence[int] | None = None) -> ChatTokenizer:
-        vocabulary = tokenizer.get_vocab()
-        missing = [mark for mark in ("<|im_start|>", "<|im_end|>") if mark not in vocabulary]
-        if missing:
-            raise InputError(f"the tokenizer has no {' or '.join(missing)}; vrjax prompts need Qwen's chat marks.")
-        pad = vocabulary.get("<|endoftext|>", vocabulary["<|im_end|>"])
-        ends = tuple(end_ids) if end_ids else (vocabulary["<|im_end|>"],)
-        special = {token for name, token in vocabulary.items() if name.startswith("<|") and name.endswith("|>")}
-        return ChatTokenizer(tokenizer, ends, pad, frozenset(special | set(tokenizer.all_special_ids)))
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of text that holds no control tokens. Raises InputError naming the token where it does."""
-        ids = self._ids(text)
-        for token in ids:
-            if token in self.control_ids:
-                name = self.tokenizer.convert_ids_to_tokens(token)
-                if name not in text:  # an unknown word, not a typed mark
-                    continue
-                raise InputError(f"the text contains the control token {name}. Take it out: {text[:80]!r}")
-        return ids
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def marks(self, text: str) -> list[int]:
-        """Ids of the template's own text, control tokens included."""
-        return self._ids(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of a response: up to its first end token, without special tokens."""
-        ids = list(ids)
-        for index, token in enumerate(ids):
-            if token in self.end_ids:
-                ids = ids[:index]
-                break
-        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    where = f"{name}: " if name else ""
+    try:
+        prompt = _conversation(chat, config, turns, name, rule)
+    except InputError as error:
+        raise InputError(f"{where}{error}") from error
+    if limit is not None and len(prompt) > limit:
+        raise InputError(
+            f"{where}the conversation has {len(prompt)} tokens but only {limit} fit the model's context beside the "
+            "response. Use fewer frames or shorter texts."
+        )
+    return prompt
 
 
 def build_prompt(
     chat: ChatTokenizer,
-    config: Qwen2_5VLConfig,
+    config: LanguageModelConfig,
     question: str,
     vision: Sequence[Vision] = (),
     *,
-    system: str = SYSTEM,
+    system: str | None = None,
     instruction: str = "",
     name: str = "",
     rule: PositionRule = "released",
@@ -165,36 +135,64 @@ def build_prompt(
 ) -> Prompt:
     """One user turn: videos and images first, then the question and the instruction.
 
-    limit: the model's context in tokens, less the response. Raises InputError for an empty question, control tokens in
-    it, or a prompt beyond the limit (a prompt is never cut: ask for fewer frames or pixels).
+    system: None for the form's default. limit: the model's context in tokens, less the response. Raises InputError for
+    an empty question, control tokens in it, or a prompt beyond the limit (a prompt is never cut: ask for fewer frames
+    or pixels).
     """
     where = f"{name}: " if name else ""
     if not question.strip():
         raise InputError(f"{where}the question is empty. Ask something.")
-    opening = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>"
-    tokens = chat.marks(opening + "user\n" if vision else opening)
-    text = question + instruction if vision else "user\n" + question + instruction
-    vision_at = []
-    for item in vision:
-        pad = config.video_token if item.seconds_per_grid is not None else config.image_token
-        count = item.grid[0] * item.grid[1] * item.grid[2] // config.vision.merge_size**2
-        tokens.append(config.vision_start_token)
-        vision_at.append(len(tokens))
-        tokens.extend([pad] * count)
-        tokens.append(config.vision_end_token)
-    trunk = len(tokens)
-    try:
-        tokens.extend(chat.encode(text))
-    except InputError as error:
-        raise InputError(f"{where}{error}") from error
-    tokens.extend(chat.marks("<|im_end|>\n<|im_start|>assistant\n"))
-    if limit is not None and len(tokens) > limit:
+    turns = [Turn("user", (*vision, question + instruction))]
+    if system is not None:
+        turns.insert(0, Turn("system", (system,)))
+    prompt = build_conversation(chat, config, turns, name=name, rule=rule)
+    if limit is not None and len(prompt) > limit:
         raise InputError(
-            f"{where}the prompt has {len(tokens)} tokens ({trunk} before the question) but only {limit} fit the "
-            "model's context beside the response. Use fewer frames or a lower max_pixels."
+            f"{where}the prompt has {len(prompt)} tokens ({prompt.trunk} before the question) but only {limit} fit the "
+            "model's context beside the response. "
+            + ("Use fewer frames or a lower max_pixels." if vision else "Ask with fewer words.")
         )
+    return prompt
+
+
+def _conversation(
+    chat: ChatTokenizer, config: LanguageModelConfig, turns: Sequence[Turn], name: str, rule: PositionRule
+) -> Prompt:
+    if chat.form is None:
+        raise InputError(
+            "the tokenizer's chat template writes a form that is not known here (known: Qwen's, ChatML, Llama 3's). "
+            "Remove the template to ask in plain text."
+        )
+    seeing = config if isinstance(config, Qwen2_5VLConfig) else None
+    if seeing is not None and chat.form != QWEN:
+        raise InputError(
+            f"a Qwen2.5-VL is asked in Qwen's chat form, but its tokenizer lacks {', '.join(QWEN_MARKS)}. "
+            "Use the tokenizer that it was trained with."
+        )
+    pieces, reply = chat.form.lay_out(turns)
+    tokens: list[int] = []
+    vision: list[Vision] = []
+    vision_at: list[int] = []
+    trunk = 0
+    for number, piece in enumerate((*pieces, *reply)):
+        if number == len(pieces) - isinstance(pieces[-1], str):
+            trunk = len(tokens)
+        if isinstance(piece, Mark):
+            tokens.extend(chat.marks(piece.text))
+        elif isinstance(piece, str):
+            tokens.extend(chat.encode(piece))
+        elif seeing is None:
+            raise InputError(TEXT_ONLY)
+        else:
+            vision.append(piece)
+            vision_at.append(len(tokens) + 1)
+            pad = seeing.image_token if piece.seconds_per_grid is None else seeing.video_token
+            count = piece.grid[0] * piece.grid[1] * piece.grid[2] // seeing.vision.merge_size**2
+            tokens.extend([seeing.vision_start_token, *[pad] * count, seeing.vision_end_token])
     array = np.asarray(tokens, np.int32)
+    if seeing is None:
+        return Prompt(array, np.arange(len(array), dtype=np.int32)[None], len(array), trunk=trunk, name=name)
     positions, following = prompt_positions(
-        array, [item.grid for item in vision], [item.seconds_per_grid for item in vision], config, rule
+        array, [item.grid for item in vision], [item.seconds_per_grid for item in vision], seeing, rule
     )
     return Prompt(array, positions, following, tuple(vision), tuple(vision_at), trunk, name)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vrjax.errors import CheckpointError
-from vrjax.generation.prompts import EVIDENCE_INSTRUCTION, SYSTEM
+from vrjax.generation.prompts import EVIDENCE_INSTRUCTION
 from vrjax.models.qwen2_5_vl import PositionRule
 from vrjax.video import FrameOptions
 
@@ -19,10 +19,12 @@ FILE_NAME = "vrjax.json"
 
 @dataclass(frozen=True)
 class PromptRecipe:
-    """frames: sampling and size; system: system text; instruction: put behind the question; position_rule: of mRoPE."""
+    """frames: sampling and size; system: system text (None: the chat form's own); instruction: put behind the question;
+    position_rule: of mRoPE.
+    """
 
     frames: FrameOptions = field(default_factory=FrameOptions)
-    system: str = SYSTEM
+    system: str | None = None
     instruction: str = EVIDENCE_INSTRUCTION
     position_rule: PositionRule = "released"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from vrjax.errors import InputError, RunError
+from vrjax.generation.chat_forms import Role
 from vrjax.video import FrameOptions
 
-Role = Literal["system", "user", "assistant"]
 ErrorKind = Literal[
     "timeout",  # no whole reply within the time limit
     "rate_limited",  # asked to slow down

@@ -17,12 +17,12 @@ import numpy as np
 
 from vrjax.checkpoints.digests import digests
 from vrjax.errors import InputError
+from vrjax.generation.chat_forms import Turn
 from vrjax.generation.engine import Engine, Request, Sample
-from vrjax.generation.prompts import Prompt, Vision
+from vrjax.generation.prompts import TEXT_ONLY, Prompt, Vision, build_conversation
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.llm.chat import ChatError, ChatReply, ChatRequest, Image, Message, Part, Text, Usage
-from vrjax.llm.native_prompt import Turn, build_chat_prompt
 from vrjax.llm.request_key import canonical_request, request_key
 from vrjax.llm.structured import describe_schema
 from vrjax.loading import LoadedModel, is_run, load, load_run
@@ -42,9 +42,9 @@ class _Waiting:
 class NativeChat:
     """A loaded model, or a model or run directory, as a Chat.
 
-    Understands texts, images and frames, in several turns. Decoding is not bound to a JSON schema: a request's schema
-    is described behind its last message, and `structured.ask` checks the reply and asks again. The same request gives
-    the same reply, whatever waits beside it (`seed` None is 0).
+    Understands texts in several turns, and images and frames where the model sees them. Decoding is not bound to a JSON
+    schema: a request's schema is described behind its last message, and `structured.ask` checks the reply and asks
+    again. The same request gives the same reply, whatever waits beside it (`seed` None is 0).
 
     engine: one to share compiled programs and features with; nothing else may use it at the same time. readers:
     processes that read videos, each for at most time_limit_s seconds a file. gather_s: how long a request waits for
@@ -145,7 +145,7 @@ class NativeChat:
         # Named by its content: draws depend on what is asked alone.
         name = request_key(canonical_request(request, ""))
         config = self.model.config
-        return build_chat_prompt(self.model.chat, config, turns, name=name, rule=self._rule, limit=limit)
+        return build_conversation(self.model.chat, config, turns, name=name, rule=self._rule, limit=limit)
 
     def _pieces(self, message: Message) -> Sequence[str | Vision]:
         return [piece for part in message.parts for piece in self._piece(part)]
@@ -153,6 +153,8 @@ class NativeChat:
     def _piece(self, part: Part) -> Sequence[str | Vision]:
         if isinstance(part, Text):
             return [part.text]
+        if self.model.config.vision is None:
+            raise InputError(f"{self.name}: {TEXT_ONLY}")
         if isinstance(part, Image):
             return [self._image(part)]
         sizes = self.model.config.vision

@@ -11,6 +11,7 @@ from typing import Any
 from flax import nnx
 
 from vrjax.errors import CheckpointError
+from vrjax.models.llama import Llama, LlamaConfig
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig
 
 
@@ -29,6 +30,7 @@ class Architecture:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "qwen2_5_vl": Architecture(Qwen2_5VLConfig, Qwen2_5VLConfig.from_json, Qwen2_5VL),
+    "llama": Architecture(LlamaConfig, LlamaConfig.from_json, Llama),
 }
 
 

@@ -61,7 +61,9 @@ class Reranker:
         for question, candidates in asked:
             given = [one.beam_score for one in candidates if one.beam_score is not None]
             if given != sorted(given, reverse=True):
-                raise InputError(f"candidates for {question[:60]!r} are not in the order of their beam scores. Sort them.")
+                raise InputError(
+                    f"candidates for {question[:60]!r} are not in the order of their beam scores. Sort them."
+                )
         found = self.scorer.score([(question, [one.text for one in candidates]) for question, candidates in asked])
         results = []
         for (_, candidates), scored in zip(asked, found, strict=True):

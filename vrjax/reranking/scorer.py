@@ -4,9 +4,10 @@
                ‹candidate›  Score from 0 to 9:        what differs
     assistant  ‹digit›
 
-Three read-outs: `expected_digit`, Σ d · p(d) over the ten digits' probabilities at that place (one forward pass, nothing
-sampled; the default); `generated_number`, the number that it writes; `log_likelihood`, the mean log-probability of the
-candidate's own tokens behind the question. The paper asks for a prompt without evaluation guidelines (MovieCORE, ACE).
+Three read-outs: `expected_digit`, Σ d · p(d) over the ten digits' probabilities at that place (one forward pass,
+nothing sampled; the default); `generated_number`, the number that it writes; `log_likelihood`, the mean
+log-probability of the candidate's own tokens behind the question. The paper asks for a prompt without evaluation
+guidelines (MovieCORE, ACE).
 """
 
 from __future__ import annotations
@@ -79,9 +80,7 @@ def digit_tokens(chat: ChatTokenizer, before: str) -> _Digits | None:
         ids = []
         for digit in DIGITS:
             whole = chat.marks(before + gap + digit)
-            if whole[:-1] == start:
-                ids.append(whole[-1])
-            elif gap and whole[:-1] == chat.marks(before):  # one token for the space and the digit
+            if whole[:-1] == start or (gap and whole[:-1] == chat.marks(before)):
                 ids.append(whole[-1])
         if len(set(ids)) == len(DIGITS):
             joined = gap and chat.marks(before + gap + "0")[:-1] == chat.marks(before)
@@ -99,7 +98,9 @@ class Scorer:
         self.engine, self.options = engine, options or ScorerOptions()
         chat = engine.chat
         if chat.form is None:
-            raise InputError("the scorer's chat template is of no known form. Use a base model, or one of a known form.")
+            raise InputError(
+                "the scorer's chat template is of no known form. Use a base model, or one of a known form."
+            )
         pieces, reply = chat.form.lay_out([Turn("user", ("\0",))])
         self._before, self._after = _split(pieces, "\0"), reply
         spoken = "".join(piece.text if isinstance(piece, Mark) else piece for piece in reply)
@@ -157,8 +158,9 @@ class Scorer:
             cut = max(0, len(ids) - room)
             if cut and (self.options.too_long == "error" or room < 1):
                 raise InputError(
-                    f"{prompt.name}: a candidate of {len(ids)} tokens does not fit the scorer's context: {max(room, 0)} "
-                    "tokens are left beside the question. Use a scorer with a longer context, or cut candidates."
+                    f"{prompt.name}: a candidate of {len(ids)} tokens does not fit the scorer's context: "
+                    f"{max(room, 0)} tokens are left beside the question. Use a scorer with a longer context, or "
+                    "cut candidates."
                 )
             rows.append(tuple(ids[: len(ids) - cut]) + tuple(closing))
             cuts.append(cut)

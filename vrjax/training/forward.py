@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from vrjax.models.attention import Reach, Visibility, row_attention
 from vrjax.models.decoder import Shard, unsharded
-from vrjax.models.qwen2_5_vl import Qwen2_5VL, VisionInputs
+from vrjax.models.language_model import LanguageModel, VideoLanguageModel
+from vrjax.models.qwen2_5_vl import VisionInputs
 from vrjax.training.rows import PackedText
 
 
@@ -30,14 +31,14 @@ class ForwardOptions:
     shard: Shard = unsharded
 
 
-def encode_rows(model: Qwen2_5VL, vision: VisionInputs, options: ForwardOptions) -> Float[Array, "M D"]:
+def encode_rows(model: VideoLanguageModel, vision: VisionInputs, options: ForwardOptions) -> Float[Array, "M D"]:
     """Vision features of B rows, one row's after another's; inputs stand on a first axis [B, F, …]."""
     flat = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), vision)
     return model.encode(flat, remat=options.remat, shard=options.shard)
 
 
 def target_hidden(
-    model: Qwen2_5VL,
+    model: LanguageModel,
     text: PackedText,
     features: Float[Array, "M D"] | None,
     options: ForwardOptions,

@@ -16,7 +16,8 @@ from jax.sharding import Mesh
 
 from vrjax.checkpoints import write_model_files
 from vrjax.errors import InputError, RunError
-from vrjax.generation.prompts import ChatTokenizer
+from vrjax.generation.chat_forms import QWEN
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import MODEL, LoadedModel, abstract_model, load
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig
@@ -44,6 +45,8 @@ def open_model(source: ModelSource, mesh: Mesh) -> LoadedModel:
         return model
     config = source.config
     chat = ChatTokenizer.load(source.tokenizer)
+    if chat.form != QWEN:
+        raise InputError(f"{source.tokenizer}: has no chat marks and vision marks of Qwen's. Build it with them.")
     if len(chat.tokenizer) > config.text.vocabulary:
         raise InputError(
             f"{source.tokenizer}: has {len(chat.tokenizer)} tokens, more than the model's {config.text.vocabulary}."

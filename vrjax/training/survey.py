@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from vrjax.errors import InputError, VideoError
-from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
+from vrjax.generation.chat_tokenizer import ChatTokenizer
+from vrjax.generation.prompts import Prompt, Vision, build_prompt
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.records import VideoRecord
 from vrjax.training.buckets import RowSize

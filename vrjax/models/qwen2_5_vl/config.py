@@ -9,6 +9,7 @@ from typing import Any
 
 from vrjax.errors import CheckpointError
 from vrjax.models.decoder import DecoderConfig
+from vrjax.models.decoder_json import Rope, Section, decoder_json, read_decoder
 
 
 @dataclass(frozen=True)
@@ -52,54 +53,34 @@ class Qwen2_5VLConfig:
 
         Raises CheckpointError naming the key that is missing or not supported.
         """
-        text = {**raw, **raw["text_config"]} if isinstance(raw.get("text_config"), dict) else raw
-        vision = raw.get("vision_config")
-        if not isinstance(vision, dict):
+        flat = {**raw, **raw["text_config"]} if isinstance(raw.get("text_config"), dict) else raw
+        if not isinstance(raw.get("vision_config"), dict):
             raise CheckpointError(f"{where}: vision_config is missing. Is this a Qwen2.5-VL checkpoint?")
-
-        def need(source: dict[str, Any], key: str, section: str) -> Any:
-            if source.get(key) is None:
-                raise CheckpointError(f"{where}: {section}{key} is missing. Add the value the model was trained with.")
-            return source[key]
-
-        rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-        if "mrope_section" not in rope:
+        whole, text = Section(raw, where), Section(flat, where)
+        vision = Section(raw["vision_config"], where, "vision_config.")
+        rope = Rope.read(text)
+        if "mrope_section" not in rope.values:
             raise CheckpointError(f"{where}: rope_scaling.mrope_section is missing. Add the model's three sections.")
-        theta = rope.get("rope_theta", text.get("rope_theta"))
-        if theta is None:
-            raise CheckpointError(f"{where}: rope_theta is missing. Add the value the model was trained with.")
         if text.get("use_sliding_window"):
             raise CheckpointError(f"{where}: use_sliding_window is on, which is not supported. Set it to false.")
-        for section, key, expected in ((text, "hidden_act", "silu"), (vision, "hidden_act", "silu")):
-            if section.get(key, expected) != expected:
-                raise CheckpointError(f"{where}: {key} {section[key]!r} is not supported, only {expected!r}.")
-        heads = need(text, "num_attention_heads", "")
-        width = need(text, "hidden_size", "")
-        decoder = DecoderConfig(
-            vocabulary=need(text, "vocab_size", ""),
-            width=width,
-            layers=need(text, "num_hidden_layers", ""),
-            heads=heads,
-            kv_heads=text.get("num_key_value_heads") or heads,
-            head_size=width // heads,
-            mlp=need(text, "intermediate_size", ""),
-            norm_eps=need(text, "rms_norm_eps", ""),
-            rope_theta=float(theta),
+        decoder = read_decoder(
+            text,
+            rope,
             tied=bool(raw.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
             qkv_bias=True,
-            max_positions=need(text, "max_position_embeddings", ""),
-            sections=tuple(rope["mrope_section"]),
+            sections=tuple(rope.values["mrope_section"]),
         )
+        vision.only("hidden_act", "silu")
         merge, patch = vision.get("spatial_merge_size", 2), vision.get("patch_size", 14)
         tower = VisionConfig(
-            layers=need(vision, "depth", "vision_config."),
-            width=need(vision, "hidden_size", "vision_config."),
-            heads=need(vision, "num_heads", "vision_config."),
-            mlp=need(vision, "intermediate_size", "vision_config."),
-            out_width=need(vision, "out_hidden_size", "vision_config."),
-            full_layers=tuple(need(vision, "fullatt_block_indexes", "vision_config.")),
-            window=need(vision, "window_size", "vision_config.") // merge // patch,
-            tokens_per_second=need(vision, "tokens_per_second", "vision_config."),
+            layers=vision.need("depth"),
+            width=vision.need("hidden_size"),
+            heads=vision.need("num_heads"),
+            mlp=vision.need("intermediate_size"),
+            out_width=vision.need("out_hidden_size"),
+            full_layers=tuple(vision.need("fullatt_block_indexes")),
+            window=vision.need("window_size") // merge // patch,
+            tokens_per_second=vision.need("tokens_per_second"),
             patch_size=patch,
             temporal_patch_size=vision.get("temporal_patch_size", 2),
             merge_size=merge,
@@ -112,10 +93,10 @@ class Qwen2_5VLConfig:
         return Qwen2_5VLConfig(
             text=decoder,
             vision=tower,
-            image_token=need(raw, "image_token_id", ""),
-            video_token=need(raw, "video_token_id", ""),
-            vision_start_token=need(raw, "vision_start_token_id", ""),
-            vision_end_token=need(raw, "vision_end_token_id", ""),
+            image_token=whole.need("image_token_id"),
+            video_token=whole.need("video_token_id"),
+            vision_start_token=whole.need("vision_start_token_id"),
+            vision_end_token=whole.need("vision_end_token_id"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -124,22 +105,9 @@ class Qwen2_5VLConfig:
         return {
             "architectures": ["Qwen2_5_VLForConditionalGeneration"],
             "model_type": "qwen2_5_vl",
-            "hidden_act": "silu",
-            "vocab_size": text.vocabulary,
-            "hidden_size": text.width,
-            "num_hidden_layers": text.layers,
-            "num_attention_heads": text.heads,
-            "num_key_value_heads": text.kv_heads,
-            "intermediate_size": text.mlp,
-            "rms_norm_eps": text.norm_eps,
-            "rope_theta": text.rope_theta,
+            **decoder_json(text),
             "rope_scaling": {"type": "mrope", "mrope_section": list(text.sections or ())},
-            "max_position_embeddings": text.max_positions,
-            "tie_word_embeddings": text.tied,
             "use_sliding_window": False,
-            "attention_dropout": 0.0,
-            "initializer_range": 0.02,
-            "use_cache": True,
             "image_token_id": self.image_token,
             "video_token_id": self.video_token,
             "vision_start_token_id": self.vision_start_token,

@@ -18,10 +18,10 @@ from jaxtyping import Array, Float
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.generation.sampling import SamplingNumbers, processed_log_probs
 from vrjax.models.attention import Reach
+from vrjax.models.language_model import VideoLanguageModel
 from vrjax.models.log_probs import token_log_probs
 from vrjax.models.lora import LoraConfig, merge_adapters
 from vrjax.models.parameters import cast_parameters
-from vrjax.models.qwen2_5_vl import Qwen2_5VL
 from vrjax.training.forward import ForwardOptions, encode_rows, target_hidden
 from vrjax.training.policy.packing import GroupRows
 from vrjax.training.policy_loss import PolicyLossConfig, PolicyTargets, policy_loss
@@ -49,7 +49,7 @@ class Policy:
 
     def log_probs(self, params: nnx.State, rows: GroupRows, reach: Reach | None) -> LogProbs:
         """Temperature-scaled, untruncated log-probs of the responses' tokens, and entropies, in float32."""
-        model: Qwen2_5VL = nnx.merge(self.graph, cast_parameters(params, self.options.dtype))
+        model: VideoLanguageModel = nnx.merge(self.graph, cast_parameters(params, self.options.dtype))
         hidden = self._hidden(model, rows, reach)
         targets = jnp.asarray(rows.text.targets)
         return token_log_probs(hidden, model.text.head_weight(), targets, self.temperature, shard=self.options.shard)
@@ -59,7 +59,7 @@ class Policy:
         kind: tuple[bool, bool, bool],
     ) -> Float[Array, "B R"]:  # fmt: skip
         """Log-probs after bans and truncation, as `sampling.draw` recorded them."""
-        model: Qwen2_5VL = nnx.merge(self.graph, cast_parameters(params, self.options.dtype))
+        model: VideoLanguageModel = nnx.merge(self.graph, cast_parameters(params, self.options.dtype))
         hidden = self._hidden(model, rows, reach)
         place = jnp.asarray(rows.place)
 
@@ -71,7 +71,7 @@ class Policy:
 
         return jax.lax.map(of_row, (hidden, jnp.asarray(rows.text.targets), place))
 
-    def _hidden(self, model: Qwen2_5VL, rows: GroupRows, reach: Reach | None) -> Array:
+    def _hidden(self, model: VideoLanguageModel, rows: GroupRows, reach: Reach | None) -> Array:
         if rows.vision is not None:
             features = encode_rows(model, rows.vision, self.options)
             if self.freeze_vision:

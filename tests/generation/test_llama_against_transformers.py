@@ -1,0 +1,59 @@
+"""Llamas in the engine: the tokens that transformers' generate takes, alone and in a batch, scanned and unrolled."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.llama_reference import CONFIGS, VOCABULARY, build
+from vrjax.generation import ChatTokenizer, Engine, EngineOptions, Prompt, Request, SamplingOptions
+from vrjax.loading import LoadedModel
+
+STEPS, END = 64, VOCABULARY - 1
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def reference(request):
+    return build(CONFIGS[request.param], seed=3)
+
+
+@pytest.fixture(scope="module")
+def chat():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({f"w{index}": index for index in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return ChatTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=f"w{END}"))
+
+
+def prompt_of(length: int) -> Prompt:
+    tokens = np.random.default_rng(length).integers(0, END, length).astype(np.int32)
+    return Prompt(tokens, np.arange(length, dtype=np.int32)[None], length, name=f"{length} tokens")
+
+
+@torch.no_grad()
+def generated(reference, prompt: Prompt) -> list[int]:
+    tokens = torch.tensor(prompt.tokens[None]).long()
+    out = reference.torch_model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), do_sample=False, min_new_tokens=STEPS, max_new_tokens=STEPS,
+        eos_token_id=END, pad_token_id=0,
+    )  # fmt: skip
+    return out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("unroll", [True, False], ids=["unrolled", "scanned"])
+def test_64_greedy_tokens_and_their_log_probs(reference, chat, unroll):
+    model = LoadedModel(reference.config, reference.graph, reference.params, chat)
+    prompts = [prompt_of(length) for length in (1, 21, 90)]
+    options = SamplingOptions(max_tokens=STEPS, min_tokens=STEPS, temperature=0)
+    engine = Engine(model, EngineOptions(unroll=unroll, chunk=24))
+    samples = [found[0] for found in engine.generate([Request(prompt=prompt) for prompt in prompts], options)]
+    for prompt, sample in zip(prompts, samples, strict=True):
+        assert sample.tokens.tolist() == generated(reference, prompt)
+        logits = reference.torch_logits([np.concatenate([prompt.tokens, sample.tokens])])[0, len(prompt) - 1 : -1]
+        log_probs = torch.log_softmax(torch.tensor(logits), -1).numpy()[np.arange(STEPS), sample.tokens]
+        assert np.abs(sample.raw_log_probs - log_probs).max() <= 1e-4 * logits.std()
+
+
+def test_small_models_run_unrolled_on_cpus_by_themselves(reference, chat):
+    assert Engine(LoadedModel(reference.config, reference.graph, reference.params, chat)).unroll
