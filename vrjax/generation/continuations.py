@@ -72,7 +72,7 @@ class ContinuationRows:
 def pack_rows(
     asked: Sequence[Continuations], length: int, group: int, targets: int, axes: int, pad_id: int
 ) -> ContinuationRows:
-    """Rows of `length` tokens with room for `group` continuations and `targets` tokens of theirs."""
+    """Rows of `length` tokens with room for `group` continuations and `targets` tokens of theirs (0: none are read)."""
     rows = len(asked)
     tokens = np.full((rows, length), pad_id, np.int32)
     positions = np.zeros((axes, rows, length), np.int32)
@@ -89,8 +89,9 @@ def pack_rows(
             tokens[row, here] = ids
             positions[:, row, here] = prompt.next_position + np.arange(count)
             branch[row, here] = number + 1
-            target_at[row, there] = [len(prompt) - 1, *range(at, at + count - 1)]
-            target_ids[row, there] = ids
+            if targets:
+                target_at[row, there] = [len(prompt) - 1, *range(at, at + count - 1)]
+                target_ids[row, there] = ids
             at, read = at + count, read + count
             last_at[row, number] = at - 1
         segment[row, :at] = 1
