@@ -15,7 +15,7 @@ from transformers import LlamaConfig as ReferenceConfig
 from transformers import LlamaForCausalLM
 
 from vrjax.models.attention import Visibility, row_attention
-from vrjax.models.decoder import DecoderConfig, RopeScaling
+from vrjax.models.decoder import DecoderConfig, RopeScaling, Shard, unsharded
 from vrjax.models.llama import Llama, LlamaConfig
 from vrjax.models.parameters import abstract_parameters
 
@@ -44,14 +44,15 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def forward(model: Llama, tokens: jax.Array, segment: jax.Array) -> jax.Array:
+def forward(model: Llama, tokens: jax.Array, segment: jax.Array, shard: Shard = unsharded) -> jax.Array:
     """Full-sequence logits [B, S, V] in one pass; every row's positions start at 0."""
     visibility = Visibility(segment, jnp.zeros_like(segment))
     positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), (1, *tokens.shape))
     hidden, _ = model.text.run(
-        model.embed(tokens),
+        shard(model.embed(tokens), ("batch", "length", None)),
         model.text.tables(positions),
         lambda q, k, v, memory: (row_attention(q, k, v, visibility), None),
+        shard=shard,
     )
     return model.text.logits(hidden)
 

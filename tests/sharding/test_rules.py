@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from tests.checkpoints.test_published_sizes import LLAMAS, raw_llama
 from vrjax.errors import InputError
+from vrjax.loading import abstract_model
 from vrjax.models.decoder import DecoderConfig
+from vrjax.models.llama import LlamaConfig
 from vrjax.models.parameters import abstract_parameters, parameter_table
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig, VisionConfig
 from vrjax.sharding import MESH_AXES, Rules, make_mesh, parameter_shardings, rollout_rules, spec, update_rules
@@ -112,6 +115,32 @@ def test_published_sizes_fit_usual_meshes(sizes, mesh):
     config, params = true_model(*sizes)
     for rules in (update_rules(), rollout_rules()):
         parameter_shardings(params, mesh_of(**mesh), rules, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("Llama-3.2-1B", {"fsdp": 8, "tensor": 4}),
+        ("Llama-3.2-1B", {"fsdp": 2, "tensor": 16}),  # 8 kv heads: kept whole on each
+        ("Llama-3.2-3B", {"data": 2, "fsdp": 16, "tensor": 8}),
+        ("SmolLM2-135M", {"fsdp": 8, "tensor": 3}),
+    ],
+)
+def test_published_llamas_fit_usual_meshes(name, mesh):
+    config = LlamaConfig.from_json(raw_llama(*LLAMAS[name][:-1]))
+    params = abstract_model(config)[1]
+    for rules in (update_rules(), rollout_rules()):
+        specs = by_name(config, params, mesh_of(**mesh), rules)
+        kv = "tensor" if config.text.kv_heads % mesh["tensor"] == 0 else None
+        assert specs["model.layers.{layer}.self_attn.k_proj.weight"][1] == kv
+        assert specs["model.embed_tokens.weight"][0] == "tensor"
+        assert ("lm_head.weight" in specs) is not config.text.tied
+
+
+def test_nine_heads_over_two_devices_are_refused():
+    config = LlamaConfig.from_json(raw_llama(*LLAMAS["SmolLM2-135M"][:-1]))
+    with pytest.raises(InputError, match=r"self_attn\.q_proj\.weight +heads +9 heads +not divisible by 2"):
+        parameter_shardings(abstract_model(config)[1], mesh_of(tensor=2), rollout_rules(), config)
 
 
 def test_two_dimensions_on_one_mesh_axis_are_refused():
