@@ -1,7 +1,9 @@
-"""A run directory explains itself and survives being killed at any time.
+"""A run directory explains itself and survives being killed at any time. Training and evaluation each write one.
 
 config.json        the resolved configuration
 environment.json   versions, devices, command: one entry a start
+
+of training:
 model/             configuration and tokenizer of the model, no weights
 survey.json        frame plans, row sizes and damaged records of the data
 metrics.jsonl      one line a logged step
@@ -9,6 +11,9 @@ ledger.jsonl       every compiled program
 damage.jsonl       damaged records met while training
 tensorboard/       the metrics again
 checkpoints/
+ended.json         the run has taken its last step (absent while it goes on, and after SIGTERM or a crash)
+
+of evaluation: see `vrjax.evaluation.runner`.
 """
 
 from __future__ import annotations
@@ -24,16 +29,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from vrjax.errors import InputError, RunError
 
-METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT = (
+METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT, ENDED = (
     "metrics.jsonl",
     "ledger.jsonl",
     "damage.jsonl",
     "config.json",
     "environment.json",
+    "ended.json",
 )
 _PACKAGES = ("vrjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformers", "numpy")
 
@@ -130,7 +134,7 @@ class RunDirectory:
                 if found.get(key) != wanted.get(key):
                     raise InputError(
                         f"{self.path}: holds a run whose {key} is {_short(found.get(key))}, not "
-                        f"{_short(wanted.get(key))}. Restore the setting, or use another run_dir."
+                        f"{_short(wanted.get(key))}. Restore the setting, or use another directory."
                     )
         if found != wanted:
             self.write_json(CONFIG, wanted)
@@ -139,6 +143,23 @@ class RunDirectory:
         """Add this start to `environment.json`: versions, devices, and the command without what the shell knows."""
         starts = self.read_json(ENVIRONMENT) or []
         self.write_json(ENVIRONMENT, [*starts, environment()])
+
+    def mark_end(self, step: int) -> None:
+        """Say in `ended.json` that the last step has been taken, so that whoever watches the run can leave."""
+        self.write_json(ENDED, {"ended": "finished", "step": step, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+
+    def clear_end(self) -> None:
+        """The run goes on: it has not ended."""
+        if self.writes:
+            (self.path / ENDED).unlink(missing_ok=True)
+
+    def last_step(self) -> int | None:
+        """The step after which the run ended; None while it goes on, was terminated or has crashed.
+
+        Raises InputError where the mark is damaged.
+        """
+        mark = self.read_json(ENDED)
+        return None if mark is None else int(mark["step"])
 
 
 def environment() -> dict[str, Any]:
@@ -149,17 +170,18 @@ def environment() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
-    return {
+    content: dict[str, Any] = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
-        "backend": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
-        "processes": jax.process_count(),
-        "packages": versions,
     }
+    if (jax := sys.modules.get("jax")) is not None:  # a run that uses no device starts none
+        content["backend"] = jax.default_backend()
+        content["devices"] = [str(device) for device in jax.devices()]
+        content["processes"] = jax.process_count()
+    return {**content, "packages": versions}
 
 
 def resolved(value: Any) -> Any:
