@@ -61,7 +61,8 @@ class RunDirectory:
         partial = path.with_name(f".{name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("w", encoding="utf-8") as file:
+            # A lone surrogate, which model text can carry, becomes its JSON escape.
+            with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 json.dump(content, file, indent=1, ensure_ascii=False)
                 file.write("\n")
                 file.flush()
