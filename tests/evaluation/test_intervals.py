@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vrjax.evaluation.intervals import clustered_interval, clustered_intervals
+from vrjax.evaluation.intervals import clustered_interval
 
 
 def test_independent_values_agree_with_normal_theory() -> None:
@@ -28,26 +28,8 @@ def test_unequal_clusters_weigh_by_their_questions() -> None:
     assert clustered_interval([1.0, 1.0, 1.0, 0.0], ["a", "a", "a", "b"]).mean == 0.75
 
 
-def test_columns_together_are_columns_alone() -> None:
-    rng = np.random.default_rng(2)
-    clusters = rng.integers(30, size=200).tolist()
-    columns = {name: rng.normal(mean, 1, 200).tolist() for name, mean in (("a", 0), ("b", 3))}
-    gaps = [None if number % 7 == 0 else value for number, value in enumerate(columns["a"])]
-    found = clustered_intervals({**columns, "gaps": gaps, "nothing": [None] * 200}, clusters)
-    assert set(found) == {"a", "b", "gaps"}
-    for name, values in columns.items():
-        alone = clustered_interval(values, clusters)
-        np.testing.assert_allclose(
-            [found[name].mean, found[name].low, found[name].high], [alone.mean, alone.low, alone.high], atol=1e-12
-        )
-    kept = [(value, cluster) for value, cluster in zip(gaps, clusters, strict=True) if value is not None]
-    assert found["gaps"] == clustered_interval(*zip(*kept, strict=True))
-
-
 def test_wrong_input() -> None:
     with pytest.raises(ValueError, match="one cluster for each value"):
         clustered_interval([], [])
     with pytest.raises(ValueError, match="one cluster for each value"):
         clustered_interval([1.0], [])
-    with pytest.raises(ValueError, match="column: 1 values and 2 clusters"):
-        clustered_intervals({"column": [1.0]}, ["a", "b"])
