@@ -18,14 +18,17 @@ of evaluation: see `vrjax.evaluation.runner`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,23 +58,38 @@ class RunDirectory:
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a whole file or nothing. Raises RunError naming it where that fails."""
+        self.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a whole file or nothing; lone surrogates, which model text can carry, become their JSON escapes.
+
+        Raises RunError naming the file where that fails.
+        """
         if not self.writes:
             return
         path = self.path / name
-        partial = path.with_name(f".{name}.partial")
+        partial = path.with_name(f".{name}.{uuid.uuid4().hex[:8]}.partial")  # others may write the same file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A lone surrogate, which model text can carry, becomes its JSON escape.
             with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                json.dump(content, file, indent=1, ensure_ascii=False)
-                file.write("\n")
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
             raise RunError(
                 f"{path}: cannot be written ({error.strerror}). Check the folder and the free space."
             ) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes that ask for the same out for a moment."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def read_json(self, name: str) -> Any | None:
         """Content of a file, or None where it is not there. Raises InputError where it is not JSON."""

@@ -1,4 +1,4 @@
-"""The benchmarks by name; each is loaded when it is asked for."""
+"""The benchmarks by name; each is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from importlib import import_module
 from vrjax.errors import InputError
 from vrjax.evaluation.benchmark import Benchmark
 
-# name on the command line → module and class
-PLACES = {"eg_vqa": ("vrjax.evaluation.benchmarks.eg_vqa", "EgVqa")}
+BENCHMARKS = {"eg_vqa": "EgVqa"}
+"""Class by name; the module has the benchmark's name."""
 
 
-def benchmark_class(name: str) -> type[Benchmark]:
-    """The class of a benchmark. Raises InputError naming those that there are."""
-    if name not in PLACES:
-        raise InputError(f"{name!r}: there is no such benchmark. There are {', '.join(PLACES)}, or give a Python file.")
-    module, title = PLACES[name]
-    return getattr(import_module(module), title)
+def load_benchmark(name: str) -> type[Benchmark]:
+    """The class of a benchmark. Raises InputError that lists the names where there is none of this one."""
+    if name not in BENCHMARKS:
+        raise InputError(f"{name!r} is no benchmark. Choose one of: {', '.join(BENCHMARKS)}.")
+    return getattr(import_module(f"{__name__}.{name}"), BENCHMARKS[name])

@@ -289,20 +289,18 @@ class EgVqa(Benchmark):
         official["answer_strict"] = 100 * sum(verdict.strict or 0.0 for verdict in verdicts.values()) / len(found)
         official["answer_relaxed"] = 100 * sum(verdict.relaxed or 0.0 for verdict in verdicts.values()) / len(found)
         official["gas"] = 100 * sum(score.values["gas"] or 0.0 for score in found) / len(found)
-        columns = {key: [score.values[key] for score in found] for key in STRICT_KEYS}
+        known = [key for key in STRICT_KEYS if any(score.values[key] is not None for score in found)]
+        columns = {key: [score.values[key] for score in found] for key in known}
         intervals = clustered_intervals(columns, [score.video for score in found])
         kinds = sorted({kind for score in found for kind in score.types})
         failures = Counter(score.failure for score in found if score.failure is not None)
         failures.update({name: count for name, count in table["faults"].items() if count})
-        complete = sum(
-            question.answered and verdicts[question.item.question_id].relaxed is not None for question in scored
-        )
         return BenchmarkScore(
             benchmark=self.name,
             official={key: official[key] for key in STRICT_KEYS},
             strict={key: interval.mean for key, interval in intervals.items()},
             intervals=intervals,
-            coverage=complete / len(found),
+            coverage=sum(score.failure is None for score in found) / len(found),
             by_type={kind: _means([score for score in found if kind in score.types]) for kind in kinds},
             failures=failures,
             items=found,
