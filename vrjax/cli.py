@@ -14,6 +14,7 @@ import tyro
 
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
+from vrjax.commands.compare import Compare
 from vrjax.commands.evaluate import Evaluate
 from vrjax.commands.export import Export
 from vrjax.commands.score import Score
@@ -24,6 +25,7 @@ Commands = (
     Annotated[Answer, tyro.conf.subcommand("answer")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]

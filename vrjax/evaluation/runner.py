@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vrjax.errors import InputError, RunError
-from vrjax.evaluation.answer_log import Answer, AnswerLog, read_answers
+from vrjax.evaluation.answer_log import FINAL, Answer, AnswerLog, read_answers
 from vrjax.evaluation.benchmark import Benchmark, BenchmarkScore, Item, Prediction, Tools
 from vrjax.evaluation.evaluation_page import write_page
 from vrjax.evaluation.judge_validation import load_answer_labels, validate_judge
@@ -243,7 +243,7 @@ class _Tally:
         self._progress.stop()
 
     def saw(self, answer: Answer) -> None:
-        self._asked += 1
+        self._asked += answer.text is not None or answer.kind not in FINAL  # a bad video says nothing of the subject
         self._answered += answer.text is not None
         self._failed += answer.text is None
         shown = f"{self._failed} unanswered" if self._failed else ""
