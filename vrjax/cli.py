@@ -14,7 +14,9 @@ import tyro
 
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
+from vrjax.commands.compare import Compare
 from vrjax.commands.convert_gguf import ConvertGguf
+from vrjax.commands.evaluate import Evaluate
 from vrjax.commands.export import Export
 from vrjax.commands.score import Score
 from vrjax.commands.train import Train
@@ -23,6 +25,8 @@ from vrjax.errors import VrjaxError
 Commands = (
     Annotated[Answer, tyro.conf.subcommand("answer")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[ConvertGguf, tyro.conf.subcommand("convert-gguf")]
@@ -48,13 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["train"]:  # what follows the experiment's file changes its fields, not the command's options
         own, fields = Train.split(words[1:])
         words = ["train", *own]
+    elif words[:1] == ["evaluate"]:  # --benchmark.FIELD belongs to the benchmark
+        own, fields = Evaluate.split(words[1:])
+        if "--help" in fields:
+            sys.exit(execute(lambda: Evaluate.show_options(own) or 0))
+        words = ["evaluate", *own]
     command = tyro.cli(
         Commands,  # pyright: ignore[reportArgumentType]
         prog="vrjax",
         description="Video language models that show their evidence, in JAX.",
         args=words,
     )
-    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train) else command.run))
+    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train | Evaluate) else command.run))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.checkpoints import gguf_file
+from vrjax.checkpoints.digests import digests
 from vrjax.checkpoints.hugging_face import SHARD_BYTES, Progress, load_parameters, write_parameters
 from vrjax.checkpoints.model_files import write_model_files
 from vrjax.checkpoints.training_state import TrainingCheckpoints
@@ -84,6 +86,18 @@ class LoadedModel:
     chat: ChatTokenizer
     generation: GenerationDefaults = GenerationDefaults()
     directory: Path | None = None
+
+
+def fingerprint(model: LoadedModel) -> str:
+    """Twelve digits that name a model's configuration, vocabulary and weights."""
+    arrays = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(model.params)}
+    content = [
+        repr(model.config),
+        sorted(model.chat.tokenizer.get_vocab().items()),
+        sorted((key, str(array.dtype), list(array.shape)) for key, array in arrays.items()),
+        sorted(digests(arrays).items()),
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
 def abstract_model(config: Any) -> tuple[nnx.GraphDef, nnx.State]:

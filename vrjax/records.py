@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vrjax.errors import InputError
 
+# A number, never a text that looks like one: a file with times as texts was written by something else.
+Seconds = Annotated[float, Field(strict=True)]
 QuestionType = Literal["descriptive", "temporal", "causal", "counterfactual"]
 
 
@@ -30,7 +32,7 @@ class TimedText(_Record):
     spans, which curation and scoring name and count.
     """
 
-    timestamp: tuple[float, float]
+    timestamp: tuple[Seconds, Seconds]
     description: str
 
     @property
@@ -61,7 +63,7 @@ class Question(_Record):
 class VideoRecord(_Record):
     video_id: str
     video_path: str
-    duration: float
+    duration: Seconds
     data_source: str = ""
     metadata: VideoMetadata = VideoMetadata()
     questions: tuple[Question, ...] = ()

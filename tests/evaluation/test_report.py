@@ -5,7 +5,7 @@ import re
 import pytest
 
 from vrjax.errors import InputError
-from vrjax.evaluation.evidence_questions import other_video
+from vrjax.evaluation.mismatch import other_video
 from vrjax.evaluation.report import Card, Figure, Frame, Gallery, Table, curves, span_bar, write_report
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'

@@ -8,11 +8,11 @@ import pytest
 from vrjax.errors import InputError, RunError, VideoError
 from vrjax.generation.prompts import ChatTokenizer
 from vrjax.records import TimedText, load_records
+from vrjax.run_directory import RunDirectory
 from vrjax.training.buckets import fit_buckets
 from vrjax.training.config import DatasetConfig, InputConfig
 from vrjax.training.data import BatchIterator, Corpus
 from vrjax.training.patch_cache import PatchCache
-from vrjax.training.run_directory import RunDirectory
 from vrjax.training.schedule import Schedule
 from vrjax.training.sources import open_corpus
 from vrjax.training.survey import NOTHING, Damage, RowText, survey_records

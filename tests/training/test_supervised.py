@@ -110,7 +110,9 @@ def test_run_directory_explains_itself(finished) -> None:
 def test_terminated_runs_go_on_bit_for_bit(config, finished, tmp_path: Path) -> None:
     """SIGTERM in epochs 1 and 2 (4 steps each): saved, ended, and continued to the same parameters and metrics."""
     stopped = replace(config, run_dir=tmp_path / "stopped", evaluate=terminate_at(4, 8))
-    assert [sft(stopped).ended for _ in range(3)] == ["terminated", "terminated", "finished"]
+    ended = [(sft(stopped).ended, (stopped.run_dir / "ended.json").exists()) for _ in range(3)]
+    assert ended == [("terminated", False), ("terminated", False), ("finished", True)]
+    assert json.loads((stopped.run_dir / "ended.json").read_text())["step"] == STEPS
     assert_same_parameters(stopped.run_dir, finished[0].run_dir)
     assert losses(stopped.run_dir) == losses(finished[0].run_dir)
     assert [row["step"] for row in lines(stopped.run_dir)] == [row["step"] for row in lines(finished[0].run_dir)]

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from vrjax.errors import InputError
+from vrjax.evaluation.mismatch import other_video
 from vrjax.evaluation.responder import Ask, Reply, Responder
 from vrjax.evidence import (
     QuestionScore,
@@ -36,16 +34,6 @@ class AskedQuestion:
     question: Question
     reply: Reply
     score: QuestionScore
-
-
-def other_video(count: int, seed: int) -> list[int]:
-    """For each of `count` videos another one, each used once. Raises InputError where there is only one."""
-    if count < 2:
-        raise InputError("the mismatched condition needs at least two videos.")
-    order = np.random.default_rng(seed).permutation(count)
-    partner = np.empty(count, int)
-    partner[order] = np.roll(order, 1)
-    return partner.tolist()
 
 
 def ask_questions(

@@ -8,14 +8,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
 
-from vrjax.evaluation.evidence_questions import AskedQuestion
 from vrjax.evidence import Response, format_time
 from vrjax.records import Question
 from vrjax.video import FramePlan, ReaderPool, read_frames
+
+if TYPE_CHECKING:
+    from vrjax.evaluation.evidence_questions import AskedQuestion
 
 MOST_FRAMES = 16
 

@@ -84,10 +84,19 @@ class Responder:
         self._readers, self._time_limit_s = readers, time_limit_s
         self._waiting: list[tuple[int, Prompt]] = []
 
-    def ask(self, asks: Sequence[Ask], sampling: SamplingOptions, *, samples: int = 1, seed: int = 0) -> list[Reply]:
+    def ask(
+        self,
+        asks: Sequence[Ask],
+        sampling: SamplingOptions,
+        *,
+        samples: int = 1,
+        seed: int = 0,
+        on_reply: Callable[[Reply], None] | None = None,
+    ) -> list[Reply]:
         """Ask all, in any number; replies come in the order of the questions.
 
         Questions about one video go together, `videos_at_once` videos at a time; the next ones are read meanwhile.
+        on_reply: called with each reply as soon as it is there.
         """
         by_video: dict[Path | None, list[int]] = {}
         for number, ask in enumerate(asks):
@@ -109,8 +118,8 @@ class Responder:
                 shown = [future.result() for future in reading]
                 reading = submit(groups[number + 1]) if number + 1 < len(groups) else []
                 for video, one in zip(group, shown, strict=True):
-                    self._build(by_video[video], asks, one, sampling, replies)
-                self._generate(sampling, samples, seed, replies)
+                    self._build(by_video[video], asks, one, sampling, replies, on_reply)
+                self._generate(sampling, samples, seed, replies, on_reply)
                 if progress is not None:
                     progress(len(replies), len(asks))
         return [replies[number] for number in range(len(asks))]
@@ -122,6 +131,7 @@ class Responder:
         shown: _Shown,
         sampling: SamplingOptions,
         replies: dict[int, Reply],
+        on_reply: Callable[[Reply], None] | None,
     ) -> None:
         limit = self.model.config.text.max_positions - sampling.max_tokens
         for number in numbers:
@@ -134,14 +144,29 @@ class Responder:
                 except InputError as error:
                     reply = replace(reply, problem=str(error))
             replies[number] = reply
+            if reply.problem is not None and on_reply is not None:
+                on_reply(reply)
 
-    def _generate(self, sampling: SamplingOptions, samples: int, seed: int, replies: dict[int, Reply]) -> None:
+    def _generate(
+        self,
+        sampling: SamplingOptions,
+        samples: int,
+        seed: int,
+        replies: dict[int, Reply],
+        on_reply: Callable[[Reply], None] | None,
+    ) -> None:
         waiting, self._waiting = self._waiting, []
         requests = [Request(prompt=prompt, samples=samples) for _, prompt in waiting]
-        for (number, _), drawn in zip(waiting, self.engine.generate(requests, sampling, seed=seed), strict=True):
+
+        def finished(place: int, drawn: list[Sample]) -> None:
+            number = waiting[place][0]
             reply = replies[number]
             parsed = tuple(parse_response(sample.text, reply.duration) for sample in drawn)
             replies[number] = replace(reply, samples=tuple(drawn), responses=parsed)
+            if on_reply is not None:
+                on_reply(replies[number])
+
+        self.engine.generate(requests, sampling, seed=seed, on_finished=finished)
 
     def _read(self, video: Path | None, pool: ReaderPool) -> _Shown:
         if video is None:

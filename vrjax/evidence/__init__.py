@@ -10,6 +10,7 @@ from vrjax.evidence.matching import (
     soft_eg_f1,
 )
 from vrjax.evidence.response import (
+    EVIDENCE_INSTRUCTION,
     EvidenceLine,
     Fault,
     Response,
@@ -31,6 +32,7 @@ from vrjax.evidence.spans import Evidence, Span, TimedDescription, iou, iou_matr
 from vrjax.evidence.time_range import find_time_ranges, format_time, format_time_range, parse_time_range
 
 __all__ = [
+    "EVIDENCE_INSTRUCTION",
     "Evidence",
     "EvidenceLine",
     "Fault",

@@ -26,6 +26,13 @@ from vrjax.evidence.time_range import find_time_ranges, format_time_range, lacks
 
 MAX_LINES = 5
 
+# Put behind the question; our own words for the response format of EG-VQA (METHODS: task and records). Version 1.
+EVIDENCE_INSTRUCTION = (
+    "\nFirst list the moments of the video that support the answer, in time order, at most five, one a line as "
+    "'Time:MM:SS-MM:SS, Des: what happens'. Then reason from them in two to four sentences. Then answer in one short "
+    "sentence. Write exactly:\n<evidence>\nTime:MM:SS-MM:SS, Des: …\n</evidence>\n<think>…</think>\n<answer>…</answer>"
+)
+
 
 class Fault(StrEnum):
     """What can be wrong with a response. The first group leaves a line without a span; it still counts as predicted."""

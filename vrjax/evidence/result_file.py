@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vrjax.errors import InputError
 from vrjax.evidence.response import Response, parse_response
 from vrjax.evidence.scoring import ScoredItem, reference_evidence
-from vrjax.records import TimedText, first_problem, load_json, load_records
+from vrjax.records import Seconds, TimedText, first_problem, load_json, load_records
 
 _SHOWN_IDS = 5
 
@@ -33,7 +33,7 @@ class ResultRow(_Row):
 
     question_id: str
     question: str | None = None
-    duration: float | None = None
+    duration: Seconds | None = None
     answer: str | None = None
     evidence: tuple[TimedText, ...] | None = None
     model_response_raw: str | None = None
@@ -41,22 +41,30 @@ class ResultRow(_Row):
     error: str | None = None
     answer_score: Annotated[float, Field(ge=0, le=1)] | None = None
 
-    def response(self, duration: float | None) -> tuple[Response | None, str | None]:
-        """The response and None, or None and the name of the reason why there is none.
+    def text(self) -> tuple[str | None, str | None]:
+        """The response's text and None, or None and why there is none.
 
-        The raw text is read where there is one, because it alone shows whether the format was kept.
+        The raw text is taken where there is one, because it alone shows whether the format was kept.
         """
         if self.error:
-            # Up to the first colon, so that reasons group; lone surrogates cannot be printed.
-            name = " ".join(self.error.split(":")[0].split()) or "error"
-            return None, name.encode("utf-8", "backslashreplace").decode("utf-8")
+            return None, self.error
         if self.model_response_raw is not None:
-            return parse_response(self.model_response_raw, duration), None
+            return self.model_response_raw, None
         if self.parsed_response is None:
             return None, "no response in the row"
         blocks = [(name, getattr(self.parsed_response, name)) for name in ("evidence", "think", "answer")]
-        text = "\n".join(f"<{name}>{block}</{name}>" for name, block in blocks if block is not None)
-        return parse_response(text, duration), None
+        return "\n".join(f"<{name}>{block}</{name}>" for name, block in blocks if block is not None), None
+
+    def response(self, duration: float | None) -> tuple[Response | None, str | None]:
+        """The response and None, or None and the name of the reason why there is none."""
+        text, error = self.text()
+        return (None, error_name(error)) if text is None else (parse_response(text, duration), None)
+
+
+def error_name(error: str | None) -> str:
+    """An error up to its first colon, so that reasons group; lone surrogates, which cannot be printed, are escaped."""
+    name = " ".join((error or "").split(":")[0].split()) or "error"
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def load_results(path: str | Path) -> list[ResultRow]:

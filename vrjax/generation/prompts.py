@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
 TEXT_ONLY = "the model reads text alone. Leave images and videos out, or ask a video model."
 
-# Put behind the question; our own words for the response format of EG-VQA (METHODS: task and records). Version 1.
-EVIDENCE_INSTRUCTION = (
-    "\nFirst list the moments of the video that support the answer, in time order, at most five, one a line as "
-    "'Time:MM:SS-MM:SS, Des: what happens'. Then reason from them in two to four sentences. Then answer in one short "
-    "sentence. Write exactly:\n<evidence>\nTime:MM:SS-MM:SS, Des: …\n</evidence>\n<think>…</think>\n<answer>…</answer>"
-)
-
 
 @dataclass(frozen=True)
 class Vision:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vrjax.errors import CheckpointError
-from vrjax.generation.prompts import EVIDENCE_INSTRUCTION
+from vrjax.evidence import EVIDENCE_INSTRUCTION
 from vrjax.models.qwen2_5_vl import PositionRule
 from vrjax.video import FrameOptions
 

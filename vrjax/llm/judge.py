@@ -74,7 +74,8 @@ class AnswerJudge:
     """Judges answers by a chat; wrap the backend in a ChatClient for retries, cache and budget.
 
     include_segments: show the annotated segments' descriptions; include_times: with their seconds (the released code
-    leaves them out). attempts: replies asked for until one fits the form.
+    leaves them out). attempts: replies asked for until one fits the form. most_words: of the response that are shown
+    (None: all of them).
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class AnswerJudge:
         temperature: float = 0.0,
         max_tokens: int = 512,
         attempts: int = 3,
+        most_words: int | None = MOST_WORDS,
     ) -> None:
+        self.most_words = most_words
         self.chat, self.include_segments, self.include_times = chat, include_segments, include_times
         self.temperature, self.max_tokens, self.attempts = temperature, max_tokens, attempts
 
@@ -99,6 +102,7 @@ class AnswerJudge:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "attempts": self.attempts,
+            "most_words": self.most_words,
         }
 
     async def judge(
@@ -126,8 +130,8 @@ class AnswerJudge:
         if score > 0 and len(response.strip()) > MOST_TIMES_REFERENCE * len(reference.strip()):
             score = LONG_SCORE
             notes.append(f"longer than {MOST_TIMES_REFERENCE} times the reference")
-        if len(words) > MOST_WORDS:
-            notes.append(f"cut to {MOST_WORDS} words")
+        if self.most_words is not None and len(words) > self.most_words:
+            notes.append(f"cut to {self.most_words} words")
         return Judgement(score, verdict.label, len(words), "; ".join(notes))
 
     def request(
@@ -140,7 +144,7 @@ class AnswerJudge:
         item |= {
             "question": question.strip(),
             "reference_answer": reference.strip(),
-            "response": " ".join(response.split()[:MOST_WORDS]),
+            "response": " ".join(response.split()[: self.most_words]),
         }
         return ChatRequest(
             messages=(Message.system(INSTRUCTION), Message.user(json.dumps(item, ensure_ascii=False, indent=1))),

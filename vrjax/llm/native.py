@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from vrjax.checkpoints.digests import digests
 from vrjax.errors import InputError
 from vrjax.generation.chat_forms import Turn
 from vrjax.generation.engine import Engine, Request, Sample
@@ -25,7 +22,7 @@ from vrjax.generation.sampling import SamplingOptions
 from vrjax.llm.chat import ChatError, ChatReply, ChatRequest, Image, Message, Part, Text, Usage
 from vrjax.llm.request_key import canonical_request, request_key
 from vrjax.llm.structured import describe_schema
-from vrjax.loading import LoadedModel, is_run, load, load_run
+from vrjax.loading import LoadedModel, fingerprint, is_run, load, load_run
 from vrjax.models.qwen2_5_vl import PositionRule
 from vrjax.video import ReaderPool, frames_to_patches, load_patches, plan_frames, smart_resize
 
@@ -72,7 +69,7 @@ class NativeChat:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="native-chat")
         self._lock, self._waiting = threading.Lock(), list[_Waiting]()
         label = "model" if model.directory is None else model.directory.resolve().name
-        self._name = f"native:{label}@{_fingerprint(model)}"
+        self._name = f"native:{label}@{fingerprint(model)}"
 
     @property
     def name(self) -> str:
@@ -186,15 +183,3 @@ def _engine_error(name: str, error: Exception) -> Exception:
     if isinstance(error, InputError):
         return error
     return ChatError(f"{name}: the engine failed ({type(error).__name__}: {error}).", "backend")
-
-
-def _fingerprint(model: LoadedModel) -> str:
-    """Twelve digits that name configuration, vocabulary and weights."""
-    arrays = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(model.params)}
-    content = [
-        repr(model.config),
-        sorted(model.chat.tokenizer.get_vocab().items()),
-        sorted((key, str(array.dtype), list(array.shape)) for key, array in arrays.items()),
-        sorted(digests(arrays).items()),
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -16,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from vrjax.errors import InputError
 from vrjax.llm.chat import ChatError, ChatReply, ChatRequest, Frames, Image, Message, Part, Text
-from vrjax.llm.frame_images import frame_images, time_label
+from vrjax.llm.frame_images import FrameImages, TimedImage, time_label
 from vrjax.llm.openai_reply import read_completion, retry_after_s, status_error
 from vrjax.video import ReaderPool
 
@@ -55,6 +56,8 @@ class OpenAIEndpoint:
         self._limit_field = "max_completion_tokens" if parts.hostname == "api.openai.com" else "max_tokens"
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
         self._pool: ReaderPool | None = None
+        self._frames: FrameImages | None = None
+        self._opening = threading.Lock()
 
     def __repr__(self) -> str:
         return f"OpenAIEndpoint({self.name!r})"
@@ -85,7 +88,7 @@ class OpenAIEndpoint:
             await client.close()
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+            self._pool = self._frames = None
 
     def _client(self) -> AsyncOpenAI:
         """Connections belong to an event loop, so each has a client of its own."""
@@ -142,10 +145,13 @@ class OpenAIEndpoint:
             blocks.append(_image_block(frame.image))
         return blocks
 
-    def _read(self, part: Frames):
-        if self._pool is None:
-            self._pool = ReaderPool(2)
-        return frame_images(part, self._pool)
+    def _read(self, part: Frames) -> list[TimedImage]:
+        with self._opening:
+            if self._pool is None or self._frames is None:
+                self._pool = ReaderPool(2)
+                self._frames = FrameImages(self._pool)
+            frames = self._frames
+        return frames.read(part)
 
     def _fault(self, error: Exception) -> ChatError:
         import openai

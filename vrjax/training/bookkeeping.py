@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array
 
 from vrjax.errors import RunError
+from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.data import HostBatch
 from vrjax.training.logging import RunLog
-from vrjax.training.run_directory import DAMAGE, RunDirectory
 from vrjax.training.survey import Survey
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from vrjax.errors import InputError
-from vrjax.training.run_directory import CONFIG, METRICS, RunDirectory
+from vrjax.run_directory import CONFIG, METRICS, RunDirectory
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -27,6 +27,7 @@ import numpy as np
 from vrjax.checkpoints import TrainingCheckpoints
 from vrjax.ledger import Ledger
 from vrjax.rewards import RewardRunner
+from vrjax.run_directory import DAMAGE, LEDGER, RunDirectory
 from vrjax.training.advantages import group_advantages
 from vrjax.training.logging import RunLog
 from vrjax.training.placement import place_rows
@@ -43,7 +44,6 @@ from vrjax.training.policy.preparation import PreparedPolicy, prepare_policy
 from vrjax.training.policy.rollouts import Rollouts, Stopped
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy.step_log import StepLog
-from vrjax.training.run_directory import DAMAGE, LEDGER, RunDirectory
 from vrjax.training.termination import TerminationRequest
 from vrjax.video import ReaderPool
 
@@ -69,6 +69,7 @@ def grpo(config: GrpoConfig) -> GrpoResult:
     log = RunLog(run, tensorboard=config.tensorboard, progress=config.progress, wandb=config.wandb)
     pool = ReaderPool(config.input.threads, config.input.time_limit_s)
     try:
+        run.clear_end()
         with TerminationRequest() as termination:
             prepared = prepare_policy(config, run, log, pool)
             scoring = config.scoring
@@ -80,7 +81,10 @@ def grpo(config: GrpoConfig) -> GrpoResult:
                 backoff_s=scoring.backoff_s,
                 max_unscored_share=scoring.max_unscored_share,
             ) as runner:
-                return _train(config, run, log, pool, termination, prepared, runner)
+                result = _train(config, run, log, pool, termination, prepared, runner)
+        if result.ended == "finished":
+            run.mark_end(result.step)
+        return result
     finally:
         log.close()
         pool.close()

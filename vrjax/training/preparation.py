@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
+from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import Sharder, make_mesh, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
@@ -21,7 +22,6 @@ from vrjax.training.data import BatchIterator, Corpus
 from vrjax.training.forward import ForwardOptions
 from vrjax.training.logging import RunLog
 from vrjax.training.placement import check_batch, place_state
-from vrjax.training.run_directory import RunDirectory, resolved
 from vrjax.training.schedule import Schedule
 from vrjax.training.sources import keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer

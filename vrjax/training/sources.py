@@ -22,11 +22,11 @@ from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import MODEL, LoadedModel, abstract_model, load
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig
 from vrjax.records import VideoRecord, load_records
+from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import parameter_shardings, update_rules
 from vrjax.training.config import DatasetConfig, FreshModel, InputConfig, ModelSource
 from vrjax.training.data import Corpus
 from vrjax.training.patch_cache import PatchCache
-from vrjax.training.run_directory import RunDirectory, resolved
 from vrjax.training.survey import RowText, Survey, resolve_video, survey_records
 from vrjax.video import FrameOptions, FramePlan, ReaderPool, load_patches, plan_frames
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from vrjax.checkpoints import TrainingCheckpoints
 from vrjax.ledger import Ledger
 from vrjax.models.parameters import cast_parameters
+from vrjax.run_directory import DAMAGE, LEDGER, RunDirectory
 from vrjax.training.bookkeeping import StepBook
 from vrjax.training.config import SftConfig
 from vrjax.training.data import HostBatch
@@ -27,7 +28,6 @@ from vrjax.training.logging import RunLog
 from vrjax.training.placement import place_rows
 from vrjax.training.preparation import Prepared, prepare
 from vrjax.training.rows import Rows
-from vrjax.training.run_directory import DAMAGE, LEDGER, RunDirectory
 from vrjax.training.schedule import Schedule
 from vrjax.training.state import TrainState
 from vrjax.training.supervised_step import make_loss_sums, make_train_step
@@ -57,8 +57,12 @@ def sft(config: SftConfig) -> SftResult:
     log = RunLog(run, tensorboard=config.tensorboard, progress=config.progress)
     pool = ReaderPool(config.input.threads, config.input.time_limit_s)
     try:
+        run.clear_end()
         with TerminationRequest() as termination:
-            return _train(config, run, log, pool, termination)
+            result = _train(config, run, log, pool, termination)
+        if result.ended == "finished":
+            run.mark_end(result.step)
+        return result
     finally:
         log.close()
         pool.close()

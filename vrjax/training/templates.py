@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vrjax.errors import InputError
-from vrjax.evidence import Evidence, Span, format_response, format_time
-from vrjax.generation.prompts import EVIDENCE_INSTRUCTION
+from vrjax.evidence import EVIDENCE_INSTRUCTION, Evidence, Span, format_response, format_time
 from vrjax.records import Question
 
 TemplateName = Literal["evidence_first", "plain_answer"]

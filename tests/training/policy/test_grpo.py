@@ -96,6 +96,7 @@ def test_it_learns_and_the_directory_explains_itself(whole: Path) -> None:
     assert page.count("<article") == 4 * 4
     assert page.count("<img") >= 4
     assert (whole / "config.json").is_file()
+    assert json.loads((whole / "ended.json").read_text())["step"] == 6
     assert (whole / "ledger.jsonl").is_file()
     assert len(list((whole / "rollouts").glob("step_*.npz"))) == 6
 
@@ -106,6 +107,7 @@ def test_sigterm_and_again_ends_at_the_same_bits(world, tmp_path, whole, call) -
     config = policy_config(world, tmp_path / "cut")
     first = grpo(replace(config, reward=TerminateAt(call)))
     assert first.ended == "terminated"
+    assert not (tmp_path / "cut/ended.json").exists()
     assert first.step < 6
     assert grpo(config).step == 6
     assert_same_bits(tmp_path / "cut", whole)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from vrjax.errors import RunError
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.rewards import Reward
+from vrjax.run_directory import RunDirectory
 from vrjax.training.buckets import RowSize
 from vrjax.training.policy.audit import Audit, AuditBounds, compare
 from vrjax.training.policy.batch import PolicyBatch, pack_batch
@@ -21,7 +22,6 @@ from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.policy.groups import Group
 from vrjax.training.policy.preparation import PreparedPolicy
 from vrjax.training.policy.sampler import Sampler
-from vrjax.training.run_directory import RunDirectory
 from vrjax.training.state import TrainState
 
 

@@ -16,6 +16,7 @@ from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel, abstract_model, write_adapter_note
 from vrjax.models.lora import make_adapters
 from vrjax.rewards import RewardFunction, load_reward
+from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import make_mesh, parameter_shardings, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import ModelDirectory
@@ -26,7 +27,6 @@ from vrjax.training.policy.config import FREE_GRPO_FIELDS, GrpoConfig
 from vrjax.training.policy.programs import Policy
 from vrjax.training.policy.prompts import PromptItem, PromptIterator, QuestionText, read_prompt
 from vrjax.training.preparation import count_steps, forward_options
-from vrjax.training.run_directory import RunDirectory, resolved
 from vrjax.training.schedule import Schedule
 from vrjax.training.sources import keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer

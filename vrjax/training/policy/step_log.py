@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from vrjax.errors import RunError
 from vrjax.models.parameters import cast_parameters
 from vrjax.rewards import RewardRunner
+from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.logging import RunLog
 from vrjax.training.policy.alarms import Alarms
 from vrjax.training.policy.batch import PolicyBatch
@@ -30,7 +31,6 @@ from vrjax.training.policy.groups import Group, group_row
 from vrjax.training.policy.journal import SAMPLES
 from vrjax.training.policy.preparation import PreparedPolicy
 from vrjax.training.policy.rollouts import StepBatch
-from vrjax.training.run_directory import DAMAGE, RunDirectory
 from vrjax.training.state import TrainState
 from vrjax.video import ReaderPool
 

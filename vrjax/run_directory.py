@@ -1,7 +1,9 @@
-"""A run directory explains itself and survives being killed at any time.
+"""A run directory explains itself and survives being killed at any time. Training and evaluation each write one.
 
 config.json        the resolved configuration
 environment.json   versions, devices, command: one entry a start
+
+of training:
 model/             configuration and tokenizer of the model, no weights
 survey.json        frame plans, row sizes and damaged records of the data
 metrics.jsonl      one line a logged step
@@ -9,31 +11,36 @@ ledger.jsonl       every compiled program
 damage.jsonl       damaged records met while training
 tensorboard/       the metrics again
 checkpoints/
+ended.json         the run has taken its last step (absent while it goes on, and after SIGTERM or a crash)
+
+of evaluation: see `vrjax.evaluation.runner`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from vrjax.errors import InputError, RunError
 
-METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT = (
+METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT, ENDED = (
     "metrics.jsonl",
     "ledger.jsonl",
     "damage.jsonl",
     "config.json",
     "environment.json",
+    "ended.json",
 )
 _PACKAGES = ("vrjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformers", "numpy")
 
@@ -51,22 +58,38 @@ class RunDirectory:
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a whole file or nothing. Raises RunError naming it where that fails."""
+        self.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a whole file or nothing; lone surrogates, which model text can carry, become their JSON escapes.
+
+        Raises RunError naming the file where that fails.
+        """
         if not self.writes:
             return
         path = self.path / name
-        partial = path.with_name(f".{name}.partial")
+        partial = path.with_name(f".{name}.{uuid.uuid4().hex[:8]}.partial")  # others may write the same file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("w", encoding="utf-8") as file:
-                json.dump(content, file, indent=1, ensure_ascii=False)
-                file.write("\n")
+            with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
             raise RunError(
                 f"{path}: cannot be written ({error.strerror}). Check the folder and the free space."
             ) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes that ask for the same out for a moment."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def read_json(self, name: str) -> Any | None:
         """Content of a file, or None where it is not there. Raises InputError where it is not JSON."""
@@ -130,7 +153,7 @@ class RunDirectory:
                 if found.get(key) != wanted.get(key):
                     raise InputError(
                         f"{self.path}: holds a run whose {key} is {_short(found.get(key))}, not "
-                        f"{_short(wanted.get(key))}. Restore the setting, or use another run_dir."
+                        f"{_short(wanted.get(key))}. Restore the setting, or use another directory."
                     )
         if found != wanted:
             self.write_json(CONFIG, wanted)
@@ -139,6 +162,23 @@ class RunDirectory:
         """Add this start to `environment.json`: versions, devices, and the command without what the shell knows."""
         starts = self.read_json(ENVIRONMENT) or []
         self.write_json(ENVIRONMENT, [*starts, environment()])
+
+    def mark_end(self, step: int) -> None:
+        """Say in `ended.json` that the last step has been taken, so that whoever watches the run can leave."""
+        self.write_json(ENDED, {"ended": "finished", "step": step, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+
+    def clear_end(self) -> None:
+        """The run goes on: it has not ended."""
+        if self.writes:
+            (self.path / ENDED).unlink(missing_ok=True)
+
+    def last_step(self) -> int | None:
+        """The step after which the run ended; None while it goes on, was terminated or has crashed.
+
+        Raises InputError where the mark is damaged.
+        """
+        mark = self.read_json(ENDED)
+        return None if mark is None else int(mark["step"])
 
 
 def environment() -> dict[str, Any]:
@@ -149,17 +189,18 @@ def environment() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
-    return {
+    content: dict[str, Any] = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
-        "backend": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
-        "processes": jax.process_count(),
-        "packages": versions,
     }
+    if (jax := sys.modules.get("jax")) is not None:  # a run that uses no device starts none
+        content["backend"] = jax.default_backend()
+        content["devices"] = [str(device) for device in jax.devices()]
+        content["processes"] = jax.process_count()
+    return {**content, "packages": versions}
 
 
 def resolved(value: Any) -> Any:
