@@ -12,6 +12,8 @@ from typing import Annotated
 
 import tyro
 
+from vrjax.commands.ace import Ace
+from vrjax.commands.ace_dataset import AceDataset
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
 from vrjax.commands.compare import Compare
@@ -27,6 +29,8 @@ Commands = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Ace, tyro.conf.subcommand("ace")]
+    | Annotated[AceDataset, tyro.conf.subcommand("ace-dataset")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[ConvertGguf, tyro.conf.subcommand("convert-gguf")]

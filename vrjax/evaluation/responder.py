@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vrjax.errors import InputError
 from vrjax.evidence import Response, parse_response
+from vrjax.generation.beam_search import Beam, BeamOptions
 from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
 from vrjax.generation.prompts import Prompt, Vision, build_prompt
 from vrjax.generation.recipe import PromptRecipe
@@ -36,7 +38,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back. `problem` says why there are no responses; `samples` and `responses` go together.
+    """What came back. `problem` says why there are no responses; `samples` and `responses` go together. beams: where
+    they were searched for, best first.
 
     plan: the frames that were shown, its `notes` what was substituted for them; duration: of the video, in seconds.
     """
@@ -44,6 +47,7 @@ class Reply:
     ask: Ask
     samples: tuple[Sample, ...] = ()
     responses: tuple[Response, ...] = ()
+    beams: tuple[Beam, ...] = ()
     plan: FramePlan | None = None
     duration: float | None = None
     problem: str | None = None
@@ -98,6 +102,39 @@ class Responder:
         Questions about one video go together, `videos_at_once` videos at a time; the next ones are read meanwhile.
         on_reply: called with each reply as soon as it is there.
         """
+
+        def generate(prompts: Sequence[Prompt], finished: Callable[[int, Sequence[Sample]], None]) -> None:
+            requests = [Request(prompt=prompt, samples=samples) for prompt in prompts]
+            self.engine.generate(requests, sampling, seed=seed, on_finished=finished)
+
+        def answered(reply: Reply, drawn: Sequence[Sample]) -> Reply:
+            parsed = tuple(parse_response(sample.text, reply.duration) for sample in drawn)
+            return replace(reply, samples=tuple(drawn), responses=parsed)
+
+        return self._all(asks, sampling.max_tokens, generate, answered, on_reply)
+
+    def search(
+        self, asks: Sequence[Ask], options: BeamOptions, *, on_reply: Callable[[Reply], None] | None = None
+    ) -> list[Reply]:
+        """The same by beam search: replies with `beams`."""
+
+        def generate(prompts: Sequence[Prompt], finished: Callable[[int, Sequence[Beam]], None]) -> None:
+            self.engine.beam_search(prompts, options, on_finished=finished)
+
+        def answered(reply: Reply, found: Sequence[Beam]) -> Reply:
+            return replace(reply, beams=tuple(found))
+
+        return self._all(asks, options.max_tokens, generate, answered, on_reply)
+
+    def _all(
+        self,
+        asks: Sequence[Ask],
+        max_tokens: int,
+        generate: Callable[[Sequence[Prompt], Callable[[int, Any], None]], None],
+        answered: Callable[[Reply, Any], Reply],
+        on_reply: Callable[[Reply], None] | None,
+    ) -> list[Reply]:
+        """Read videos ahead, ask in groups; `answered` puts what was generated into a reply."""
         by_video: dict[Path | None, list[int]] = {}
         for number, ask in enumerate(asks):
             by_video.setdefault(ask.video, []).append(number)
@@ -118,8 +155,16 @@ class Responder:
                 shown = [future.result() for future in reading]
                 reading = submit(groups[number + 1]) if number + 1 < len(groups) else []
                 for video, one in zip(group, shown, strict=True):
-                    self._build(by_video[video], asks, one, sampling, replies, on_reply)
-                self._generate(sampling, samples, seed, replies, on_reply)
+                    self._build(by_video[video], asks, one, max_tokens, replies, on_reply)
+                waiting, self._waiting = self._waiting, []
+
+                def finished(place: int, found: Any, waiting: Sequence[tuple[int, Prompt]] = waiting) -> None:
+                    number = waiting[place][0]
+                    replies[number] = answered(replies[number], found)
+                    if on_reply is not None:
+                        on_reply(replies[number])
+
+                generate([prompt for _, prompt in waiting], finished)
                 if progress is not None:
                     progress(len(replies), len(asks))
         return [replies[number] for number in range(len(asks))]
@@ -129,11 +174,11 @@ class Responder:
         numbers: Sequence[int],
         asks: Sequence[Ask],
         shown: _Shown,
-        sampling: SamplingOptions,
+        max_tokens: int,
         replies: dict[int, Reply],
         on_reply: Callable[[Reply], None] | None,
     ) -> None:
-        limit = self.model.config.text.max_positions - sampling.max_tokens
+        limit = self.model.config.text.max_positions - max_tokens
         for number in numbers:
             ask = asks[number]
             reply = Reply(ask, plan=shown.plan, duration=shown.duration, problem=shown.problem)
@@ -146,27 +191,6 @@ class Responder:
             replies[number] = reply
             if reply.problem is not None and on_reply is not None:
                 on_reply(reply)
-
-    def _generate(
-        self,
-        sampling: SamplingOptions,
-        samples: int,
-        seed: int,
-        replies: dict[int, Reply],
-        on_reply: Callable[[Reply], None] | None,
-    ) -> None:
-        waiting, self._waiting = self._waiting, []
-        requests = [Request(prompt=prompt, samples=samples) for _, prompt in waiting]
-
-        def finished(place: int, drawn: list[Sample]) -> None:
-            number = waiting[place][0]
-            reply = replies[number]
-            parsed = tuple(parse_response(sample.text, reply.duration) for sample in drawn)
-            replies[number] = replace(reply, samples=tuple(drawn), responses=parsed)
-            if on_reply is not None:
-                on_reply(replies[number])
-
-        self.engine.generate(requests, sampling, seed=seed, on_finished=finished)
 
     def _read(self, video: Path | None, pool: ReaderPool) -> _Shown:
         if video is None:
