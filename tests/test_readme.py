@@ -59,6 +59,15 @@ def test_the_commands_of_the_readme_run(tmp_path):
     run(next(command for command in commands if command.startswith("vrjax check-videos")))
     assert "soft" in run(next(command for command in commands if command.startswith("vrjax score")))
 
+
+def test_the_conversion_of_the_readme_runs(smollm2_file, tmp_path):
+    (tmp_path / smollm2_file.name).symlink_to(smollm2_file)
+    (command,) = (command for command in readme_commands() if command.startswith("vrjax convert-gguf"))
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "smollm2" / "model.safetensors").is_file()
+
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert code is not None
     done = subprocess.run(
