@@ -22,6 +22,7 @@ from vrjax.commands.evaluate import Evaluate
 from vrjax.commands.export import Export
 from vrjax.commands.score import Score
 from vrjax.commands.train import Train
+from vrjax.commands.transcribe import Transcribe
 from vrjax.errors import VrjaxError
 
 Commands = (
@@ -34,6 +35,7 @@ Commands = (
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[ConvertGguf, tyro.conf.subcommand("convert-gguf")]
+    | Annotated[Transcribe, tyro.conf.subcommand("transcribe")]
     | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]
 )
 

@@ -10,6 +10,7 @@ All that is remembered is on disk: killed and started again, the watch goes on w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ def watch(
     checkpoints: RUN/checkpoints, or RUN; neither need be there yet. metric: strict value that ranks checkpoints, the
     higher the better; default the headline. patience_s: leave after so long without a new checkpoint (0: never), for
     runs that died. make_subject: called once; later checkpoints go into the same subject, so that nothing is compiled
-    twice. A checkpoint that cannot be read is tried again at every look, and named if it stays so.
+    twice. A checkpoint that cannot be read is tried again once it has changed and at the end, and named if it stays so.
 
     Raises InputError for data and options that cannot be used, and for a metric that the benchmark does not have.
     """
@@ -58,12 +59,17 @@ def watch(
     training = RunDirectory(run_directory, writes=False)
     state = _State(benchmark, run_directory, options, metric or benchmark.headline)
     subject: NativeSubject | None = None
+    tried: dict[int, Any] = {}
     last_new = clock()
     say(f"watching {training.checkpoints}")
     while True:
         ended = training.last_step()  # asked first: whatever was saved before the end is then listed
         new = [step for step in _finished_steps(training.checkpoints) if step not in state.values]
         for step in new:
+            files = _files(training.checkpoints / str(step))
+            if tried.get(step) == files and ended is None:
+                continue  # nothing was written to it since it could not be read
+            tried[step] = files
             try:
                 model, _ = load_run(run_directory, step=step)
             except MemoryError:
@@ -86,8 +92,7 @@ def watch(
             shown = f"{state.metric} {number(state.values[step])}"
             say(f"step {step}: {shown}; the best is step {best} with {number(value)}")
             last_new = clock()
-        left = [step for step in new if step not in state.values and step not in state.unreadable]
-        if ended is not None and not left:
+        if ended is not None:
             break
         if patience_s and clock() - last_new > patience_s:
             say(f"no new checkpoint for {patience_s:g} s, and training has not said that it ended: leaving.")
@@ -110,6 +115,15 @@ def _finished_steps(folder: Path) -> list[int]:
         return []
     with TrainingCheckpoints(folder, read_only=True) as checkpoints:
         return checkpoints.steps()
+
+
+def _files(folder: Path) -> tuple[int, int, int]:
+    """Changes whenever something in the folder is written: files, bytes, latest change in nanoseconds."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            found.append(path.stat())
+    return len(found), sum(one.st_size for one in found), max((one.st_mtime_ns for one in found), default=0)
 
 
 def _first_line(error: Exception) -> str:
