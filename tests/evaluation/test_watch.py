@@ -58,8 +58,10 @@ class Variety(Benchmark):
                  for item in items]  # fmt: skip
         interval = clustered_intervals({"words": [one.values["words"] for one in found]}, [one.video for one in found])
         mean = interval["words"].mean
-        return BenchmarkScore(benchmark=self.name, official={"words": mean}, strict={"words": mean}, intervals=interval,
-                              coverage=1.0, by_type={"one": {"n": 6.0, "words": mean}}, failures=Counter(), items=found)  # fmt: skip
+        return BenchmarkScore(
+            benchmark=self.name, official={"words": mean}, strict={"words": mean}, intervals=interval, coverage=1.0,
+            by_type={"one": {"n": 6.0, "words": mean}}, failures=Counter(), items=found,
+        )  # fmt: skip
 
 
 def words_in(text: str) -> float:
@@ -147,7 +149,7 @@ def test_every_checkpoint_once_and_the_right_best(world, finished, tmp_path):
 
     again = watch(*call[:-1], never, say=said.append, sleep=sleep)
     assert again["steps"] == found["steps"]
-    with pytest.raises(InputError, match="'gas' is no metric of variety. Choose one of: words"):
+    with pytest.raises(InputError, match=r"'gas' is no metric of variety\. Choose one of: words"):
         watch(*call, metric="gas", say=said.append, sleep=sleep)
 
 
