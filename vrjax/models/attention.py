@@ -150,6 +150,30 @@ def row_attention(
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
 
 
+def read_attention(
+    q: Float[Array, "B R H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    visibility: Visibility,
+    at: Int[Array, "B R"],
+) -> Float[Array, "B R H E"]:
+    """The same for the queries of the tokens at `at` alone, in any order; blocks of them see all keys under a mask."""
+    batch, count, heads, size = q.shape
+    key_heads, length = k.shape[2], k.shape[1]
+    k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
+    segment, branch = (jnp.take_along_axis(x, at, axis=1)[..., None] for x in (visibility.segment, visibility.branch))
+    key_segment, key_branch = visibility.segment[:, None], visibility.branch[:, None]
+    seen = (at[..., None] >= jnp.arange(length)) & (segment == key_segment) & (segment > 0)
+    seen &= (key_branch == 0) | (key_branch == branch)
+    parts = []
+    for start in range(0, count, 2 * QUERY_BLOCK):
+        here = slice(start, min(start + 2 * QUERY_BLOCK, count))
+        rows = heads_first(q[:, here], key_heads)
+        out = softmax_sum(rows.reshape(batch, key_heads, -1, size), k, v, seen[:, None, here])
+        parts.append(out.reshape(rows.shape))
+    return _joined(parts, 3).transpose(0, 3, 1, 2, 4).reshape(batch, count, heads, size)
+
+
 def _in_turn(block: Callable[..., Array], q: Array, k: Array, v: Array) -> Array:
     """Blocks of queries in a loop, so that only one block's scores exist at a time, in the backward pass too.
 

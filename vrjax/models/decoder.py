@@ -118,9 +118,11 @@ class DecoderLayer(nnx.Module):
         self.up = declare("mlp.up_proj.weight", (config.mlp, width), ("mlp", "embed"), init)
         self.down = declare("mlp.down_proj.weight", (width, config.mlp), ("embed", "mlp"), out_init)
 
-    def qkv(self, x: Float[Array, "*S D"]) -> tuple[Array, Array, Array]:
+    def qkv(self, x: Float[Array, "*S D"], asking: Float[Array, "*R D"]) -> tuple[Array, Array, Array]:
+        """Queries of `asking`, keys and values of `x`."""
         biases = (self.q_bias[...], self.k_bias[...], self.v_bias[...]) if self.config.qkv_bias else (None, None, None)
-        q, k, v = (linear(x, w[...], b) for w, b in zip((self.q, self.k, self.v), biases, strict=True))
+        parts = zip((asking, x, x), (self.q, self.k, self.v), biases, strict=True)
+        q, k, v = (linear(part, w[...], b) for part, w, b in parts)
         return q, k, v
 
     def gate_and_up(self, x: Float[Array, "*S D"]) -> tuple[Array, Array]:
@@ -134,19 +136,41 @@ def run_layer(
     attend: Attend,
     memory: Any,
     shard: Shard = unsharded,
+    at: Int[Array, "B R"] | None = None,
 ) -> tuple[Float[Array, "B S D"], Any]:
-    """Attention and MLP of one layer; returns the new x and what `attend` kept."""
+    """Attention and MLP of one layer; returns the new x and what `attend` kept.
+
+    at: compute the new x of these tokens only, [B, R, D]; the others are seen through their keys and values.
+    """
     config = layer.config
-    batch, length, _ = x.shape
+    batch = x.shape[0]
     normed = rms_norm(x, layer.input_norm[...], config.norm_eps)
-    q, k, v = (part.reshape(batch, length, -1, config.head_size) for part in layer.qkv(normed))
-    q = shard(rotate(q, *tables), ("batch", "length", "heads", None))
+    asking, asking_tables = normed, tables
+    if at is not None:
+        x, asking, *asking_tables = (jnp.take_along_axis(part, at[..., None], axis=1) for part in (x, normed, *tables))
+    q, k, v = (part.reshape(batch, part.shape[1], -1, config.head_size) for part in layer.qkv(normed, asking))
+    q = shard(rotate(q, *asking_tables), ("batch", "length", "heads", None))
     k = shard(rotate(k, *tables), ("batch", "length", "kv_heads", None))
     mixed, kept = attend(q, k, v, memory)
-    x = shard(x + linear(mixed.reshape(batch, length, -1), layer.o[...]), ("batch", "length", None))
+    x = shard(x + linear(mixed.reshape(batch, x.shape[1], -1), layer.o[...]), ("batch", "length", None))
     gate, up = layer.gate_and_up(rms_norm(x, layer.mlp_norm[...], config.norm_eps))
     hidden = shard(jax.nn.silu(gate) * up, ("batch", "length", "mlp"))
     return shard(x + linear(hidden, layer.down[...]), ("batch", "length", None)), kept
+
+
+@jax.custom_vjp
+def split_last(stacked: Any) -> tuple[Any, Any]:
+    """Stacked arrays [L, …] as those of the first L - 1 layers and of the last. Its gradient joins the two again, where
+    that of plain slices would add up padded copies.
+    """
+    return jax.tree.map(lambda array: array[:-1], stacked), jax.tree.map(lambda array: array[-1], stacked)
+
+
+def _join_last(_: None, pulls: tuple[Any, Any]) -> tuple[Any]:
+    return (jax.tree.map(lambda first, last: jnp.concatenate([first, last[None]]), *pulls),)
+
+
+split_last.defvjp(lambda stacked: (split_last(stacked), None), _join_last)
 
 
 class Decoder(nnx.Module):
@@ -201,6 +225,34 @@ class Decoder(nnx.Module):
 
         x, kept = jax.lax.scan(jax.checkpoint(body) if remat else body, x, (stacked, memory), unroll=unroll)
         return rms_norm(x, self.norm[...], self.config.norm_eps), kept
+
+    def run_for(
+        self,
+        x: Float[Array, "B S D"],
+        tables: Tables,
+        attend: Attend,
+        attend_last: Attend,
+        at: Int[Array, "B R"],
+        *,
+        remat: bool = False,
+        shard: Shard = unsharded,
+    ) -> Float[Array, "B R D"]:
+        """Hidden states of the tokens at `at` alone, the loop written out: the last layer computes no others.
+
+        attend_last: attention of that layer, which gets the queries of those tokens, and all keys and values.
+        """
+        graph, stacked = nnx.split(self.layers)
+        first, last = split_last(stacked)
+
+        def body(x: Array, layer: Any) -> tuple[Array, None]:
+            return run_layer(nnx.merge(graph, layer), x, tables, attend, None, shard)[0], None
+
+        def final(x: Array, layer: Any) -> Array:
+            return run_layer(nnx.merge(graph, layer), x, tables, attend_last, None, shard, at)[0]
+
+        x, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x, first, unroll=True)
+        x = (jax.checkpoint(final) if remat else final)(x, last)
+        return rms_norm(x, self.norm[...], self.config.norm_eps)
 
     def unstack(self) -> tuple[Any, ...]:
         """The layers one by one, for `run_unrolled`: a copy of their weights, to be made once and kept."""

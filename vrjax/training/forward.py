@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vrjax.models.attention import Reach, Visibility, row_attention
+from vrjax.models.attention import Reach, Visibility, read_attention, row_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel, VideoLanguageModel
 from vrjax.models.qwen2_5_vl import VisionInputs
 from vrjax.training.rows import PackedText
+
+READ_SHARE = 2  # a row must be this many times as long as what is read of it
 
 
 @dataclass(frozen=True)
@@ -61,5 +63,14 @@ def target_hidden(
         return row_attention(q, k, v, visibility, reach), None
 
     tables = model.text.tables(jnp.moveaxis(text.positions, 1, 0))
+    target_at = jnp.asarray(text.target_at)
+    # Where the loop is written out and few tokens are read, the last layer runs for those alone.
+    if options.unroll and target_at.shape[1] * READ_SHARE <= text.tokens.shape[1]:
+
+        def attend_last(q: Array, k: Array, v: Array, memory: None) -> tuple[Array, None]:
+            del memory
+            return read_attention(q, k, v, visibility, target_at), None
+
+        return model.text.run_for(x, tables, attend, attend_last, target_at, remat=options.remat, shard=options.shard)
     hidden, _ = model.text.run(x, tables, attend, remat=options.remat, unroll=options.unroll, shard=options.shard)
-    return jnp.take_along_axis(hidden, text.target_at[..., None], axis=1)
+    return jnp.take_along_axis(hidden, target_at[..., None], axis=1)

@@ -114,10 +114,10 @@ def features(model, groups):
     return dict(zip([item.key for item in items], engine.encode(items), strict=True))
 
 
-def updated(model, groups, features, split: int, micro_batches: int = 1, **loss):
+def updated(model, groups, features, split: int, micro_batches: int = 1, unroll: bool = False, **loss):
     _, graph, params, _ = model
     parts, size, rows, targets = rows_of(model, groups, split, features)
-    policy = Policy(graph, ForwardOptions(dtype=jnp.float32, remat=True), TEMPERATURE)
+    policy = Policy(graph, ForwardOptions(dtype=jnp.float32, remat=True, unroll=unroll), TEMPERATURE)
     optimizer = make_optimizer(OptimizerConfig(learning_rate=0.0, b1=0.0, clip_norm=1e9, schedule="constant"), 10)
     trained, frozen = split_parameters(params, freeze_vision=True)
     state = TrainState(jnp.zeros((), jnp.int32), trained, frozen, optimizer.init(trained))
@@ -151,6 +151,20 @@ def test_shared_prefix_equals_one_row_a_response(model, groups, features, change
     biggest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(plain_gradients))
     for mine, plain in zip(jax.tree.leaves(gradients), jax.tree.leaves(plain_gradients), strict=True):
         np.testing.assert_allclose(mine, plain, atol=1e-5 * biggest)
+
+
+@pytest.mark.parametrize("split", [1, GROUP])
+def test_the_last_layer_may_run_for_the_read_tokens_alone(model, groups, features, split, monkeypatch) -> None:
+    """What a program with its loop written out does where a row is much longer than what is read of it."""
+    whole = updated(model, groups, features, split)
+    monkeypatch.setattr("vrjax.training.forward.READ_SHARE", 0)
+    short = updated(model, groups, features, split, unroll=True)
+    assert short[0]["loss"] == pytest.approx(whole[0]["loss"], abs=1e-6)
+    biggest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(whole[1]))
+    for mine, theirs in zip(jax.tree.leaves(short[1]), jax.tree.leaves(whole[1]), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5 * biggest)
+    for name, values in whole[2].items():
+        np.testing.assert_allclose(short[2][name], values, atol=1e-5)
 
 
 def test_micro_batches_equal_one_batch(model, groups, features) -> None:
