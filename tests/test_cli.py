@@ -128,7 +128,13 @@ def test_fields_of_an_experiment_can_be_changed_and_wrong_ones_are_refused(capsy
     assert (code, "nowhere.py" in err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["answer", "train", "score", "export", "convert-gguf", "check-videos"])
+COMMANDS = (
+    "answer", "train", "evaluate", "compare", "ace", "ace-dataset", "score", "export", "convert-gguf", "transcribe",
+    "check-videos",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(capsys, command):
     code, out, _ = run(capsys, command, "--help")
     assert code == 0
@@ -138,4 +144,4 @@ def test_every_command_has_help_with_examples(capsys, command):
 def test_the_list_of_commands(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
-    assert all(name in out for name in ("answer", "train", "score", "export", "convert-gguf", "check-videos"))
+    assert all(name in out for name in COMMANDS)

@@ -1,5 +1,6 @@
 """Every command of the README runs, in the order of the page, on small inputs (`make demo` has a test of its own)."""
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 SHORTER = {
     "vrjax-data shapes": "--clips 16 --val-clips 4 --test-clips 4",
     "vrjax answer": "--max-tokens 8",
+    "vrjax evaluate": "--max-tokens 16 --similarity tokens --no-progress --report-frames 2",
     "vrjax train experiments/shapes_sft": "--no-progress --optimizer.warmup 1",
     "vrjax train experiments/shapes_grpo": "--no-progress --optimizer.warmup 1 --rollout.max-tokens 8",
 }
@@ -26,7 +28,8 @@ def readme_commands() -> list[str]:
 def test_the_commands_of_the_readme_run(tmp_path):
     commands = readme_commands()
     names = {" ".join(command.split()[:2]) for command in commands}
-    assert names >= {"vrjax answer", "vrjax check-videos", "vrjax train", "vrjax score", "vrjax export"}
+    wanted = ("answer", "check-videos", "train", "score", "export", "evaluate", "compare")
+    assert names >= {f"vrjax {name}" for name in wanted}
     for folder in ("experiments", "data_tools", "vrjax"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     shutil.copy(ROOT / "tests/fixtures/eg_vqa_result.json", tmp_path / "results.json")
@@ -46,6 +49,11 @@ def test_the_commands_of_the_readme_run(tmp_path):
         run(next(command for command in commands if command.startswith(start)))
     for start in ("vrjax export runs/shapes runs/shapes_model", "vrjax train experiments/shapes_grpo"):
         run(next(command for command in commands if command.startswith(start)))
+    for command in (command for command in commands if command.startswith(("vrjax evaluate", "vrjax compare"))):
+        run(command)
+    assert len(json.loads((tmp_path / "runs/watch/watch.json").read_text())["steps"]) == 1
+    (tmp_path / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nHello.\n")
+    run(re.search(r"`(vrjax transcribe --from[^`]*)`", (ROOT / "README.md").read_text()).group(1))  # type: ignore[union-attr]
     reward = re.search(r"```\n(from vrjax.rewards.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert reward is not None
     (tmp_path / "my_reward.py").write_text(reward.group(1))

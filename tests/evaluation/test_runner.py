@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -281,6 +282,26 @@ def test_a_native_model_cut_off_and_sharded_answers_as_in_one_go(world, tmp_path
     for other in (cut, tmp_path / "shards"):
         assert (other / "items.jsonl").read_text() == (tmp_path / "whole/items.jsonl").read_text()
         assert (other / "scores.json").read_text() == (tmp_path / "whole/scores.json").read_text()
+
+
+@pytest.mark.slow
+def test_processes_of_jax_share_an_evaluation(world, tmp_path, native):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "tests.evaluation.evaluation_process", str(world), str(tmp_path / "two"), str(port)]
+    processes = [
+        subprocess.Popen([*words, str(n), "2"], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+        for n in range(2)
+    ]
+    said = [process.communicate(timeout=900)[0].splitlines()[-1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert said == ["scored", "the first process scores"]
+    files = {path.name: path for path in (tmp_path / "two").glob("answers*")}
+    assert set(files) == {"answers.1-of-2.jsonl", "answers.2-of-2.jsonl"}
+    assert [len(path.read_text().splitlines()) for path in files.values()] == [12, 12]
+    run(EgVqa(), subject(native), options(world, tmp_path / "one"), TOOLS)
+    assert (tmp_path / "two/items.jsonl").read_text() == (tmp_path / "one/items.jsonl").read_text()
 
 
 def test_other_weights_are_other_settings(world, tmp_path, native):

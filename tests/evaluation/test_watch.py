@@ -58,10 +58,9 @@ class Variety(Benchmark):
                  for item in items]  # fmt: skip
         interval = clustered_intervals({"words": [one.values["words"] for one in found]}, [one.video for one in found])
         mean = interval["words"].mean
-        return BenchmarkScore(
-            benchmark=self.name, official={"words": mean}, strict={"words": mean}, intervals=interval, coverage=1.0,
-            by_type={"one": {"n": 6.0, "words": mean}}, failures=Counter(), items=found,
-        )  # fmt: skip
+        values, by_type = {"words": mean}, {"one": {"n": 6.0, "words": mean}}
+        return BenchmarkScore(benchmark=self.name, official=values, strict=values, intervals=interval, coverage=1.0,
+                              by_type=by_type, failures=Counter(), items=found)  # fmt: skip
 
 
 def words_in(text: str) -> float:
@@ -202,9 +201,8 @@ def test_a_live_training_run_is_followed(world, tmp_path):
              "--poll-s", "0.5", "--no-progress", "--report-frames", "0", "--metric", "answer_relaxed"]  # fmt: skip
 
     def start_watch() -> subprocess.Popen:
-        return subprocess.Popen(
-            [sys.executable, "-m", "vrjax.cli", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, "-m", "vrjax.cli", *words]
+        return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
     train = subprocess.Popen([sys.executable, "-c", TRAIN, str(ROOT), str(world), str(training)])
     watching = start_watch()
@@ -213,9 +211,8 @@ def test_a_live_training_run_is_followed(world, tmp_path):
         time.sleep(0.05)
     watching.kill()
     watching.wait()
-    shutil.copytree(
-        training / "checkpoints/10", training / "checkpoints/15", ignore=shutil.ignore_patterns("d", "note")
-    )
+    half = shutil.ignore_patterns("d", "note")
+    shutil.copytree(training / "checkpoints/10", training / "checkpoints/15", ignore=half)
     watching = start_watch()
     _, err = watching.communicate()
     assert watching.returncode == 0, err

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vrjax.evaluation.parsing import parse_choice, parse_spans
+    from vrjax.evaluation.runner import EvaluationOptions, run
 
-__all__ = ["parse_choice", "parse_spans"]
+# Imported when first used: a report needs no parser.
+_PLACES = {"parse_choice": "parsing", "parse_spans": "parsing", "EvaluationOptions": "runner", "run": "runner"}
+
+__all__ = ["EvaluationOptions", "parse_choice", "parse_spans", "run"]
 
 
-def __getattr__(name: str) -> Any:  # imported when first used: a report needs no parser
-    if name not in __all__:
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from vrjax.evaluation import parsing
-
-    return getattr(parsing, name)
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

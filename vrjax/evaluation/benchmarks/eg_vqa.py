@@ -165,8 +165,7 @@ class EgVqa(Benchmark):
             "reasoning": response.reasoning,
             "faults": {str(fault): count for fault, count in response.faults.items()},
         }
-        failure = "no answer" if not response.answer else "no evidence" if not evidence else None
-        return Parsed(values=values, failure=failure)
+        return Parsed(values=values, failure=_failure(response))
 
     def read_submission(self, path: Path, items: Sequence[Item]) -> list[Prediction]:
         """The result file of the released evaluator; a question may have no row."""
@@ -213,8 +212,7 @@ class EgVqa(Benchmark):
         verdicts, how = await self._verdicts(own, by_id, responses, tools)
         scored = score_questions([_scored_item(item, by_id, responses, verdicts) for item in own], tools.similarity)
         found = [
-            self._item_score(item, question, by_id.get(item.id), verdicts[item.id])
-            for item, question in zip(own, scored, strict=True)
+            self._item_score(item, question, verdicts[item.id]) for item, question in zip(own, scored, strict=True)
         ]
         return self._summary(found, scored, verdicts, tools.similarity.name, how)
 
@@ -256,9 +254,7 @@ class EgVqa(Benchmark):
                 verdicts[item.id] = _Verdict(exact_match(answer, response.answer), rule(answer, response.answer))
         return verdicts, {"by": "rule", "rule": self.rule}
 
-    def _item_score(
-        self, item: EgVqaItem, question: QuestionScore, prediction: Prediction | None, verdict: _Verdict
-    ) -> ItemScore:
+    def _item_score(self, item: EgVqaItem, question: QuestionScore, verdict: _Verdict) -> ItemScore:
         response = question.item.response
         values: dict[str, float | None] = {
             "format": float(response is not None and response.well_formed),
@@ -267,11 +263,9 @@ class EgVqa(Benchmark):
             **{key: question.value(key) for key in SUMMARY_KEYS},
         }
         values["gas"] = None if verdict.relaxed is None else verdict.relaxed * question.value("soft_eg_f1")
-        failure = question.item.unanswered
-        if prediction is not None and prediction.text is not None:
-            failure = self.parse(item, prediction.text).failure
-            if failure is None and verdict.relaxed is None:
-                failure = "no verdict"
+        failure = question.item.unanswered if response is None else _failure(response)
+        if failure is None and verdict.relaxed is None:
+            failure = "no verdict"
         notes = {"label": verdict.label} if verdict.label else {}
         notes |= {"judge": verdict.note} if verdict.note else {}
         return ItemScore(id=item.id, video=item.video, types=item.types, values=values, failure=failure, notes=notes)
@@ -341,6 +335,10 @@ def _response(item: Item, prediction: Prediction | None) -> Response | None:
     if prediction is None or prediction.text is None:
         return None
     return parse_response(prediction.text, item.duration)
+
+
+def _failure(response: Response) -> str | None:
+    return "no answer" if not response.answer else None if response.evidence else "no evidence"
 
 
 def _scored_item(
