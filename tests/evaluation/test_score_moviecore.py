@@ -47,7 +47,7 @@ def run(capsys, tmp_path, *words):
 
 
 def test_a_judge_with_faults_and_no_call_twice(tmp_path, capsys):
-    """The first calls about items are answered by errors, cut replies, fences and so on; each verdict comes in the end."""
+    """First calls about items are answered by errors, cut replies, fences and so on; each verdict comes in the end."""
     path = written(tmp_path / "base.json", answers(3, clips=11))
     with faulty_server(reply=verdict, slow_s=0.2) as server:
         judge = ("--judge", "openai:judge-1", "--base-url", server.url)
