@@ -94,7 +94,7 @@ def decode_rows(runs: int, file: Path, machine: str, read_rate: float) -> list[R
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         save(model, Path(folder) / "model")
-        peer = AutoModelForCausalLM.from_pretrained(Path(folder) / "model", dtype=torch.float32).eval()
+        peer: Any = AutoModelForCausalLM.from_pretrained(Path(folder) / "model", dtype=torch.float32).eval()
     prompt = text_prompt(32, "decode")
     tokens = torch.tensor(prompt.tokens, dtype=torch.long)[None]
     rows = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -89,7 +91,9 @@ class AceDataset:
                     tasks[part] = bar.add_task(part, total=total)
                 bar.update(tasks[part], completed=done, total=total)  # pyright: ignore[reportArgumentType]
 
-            scorers = {read_out: lambda read_out=read_out: self._scorer(read_out) for read_out in self.read_outs}
+            scorers: dict[ReadOut, Callable[[], Scorer]] = {
+                name: partial(self._scorer, name) for name in self.read_outs
+            }
             summary = rerank_benchmark(benchmark, items, folder, self._responder, scorers, settings, options, show)
         if self.json:
             print(json.dumps(summary, indent=1))

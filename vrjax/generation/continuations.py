@@ -121,7 +121,7 @@ def read_rows(
         del memory
         return row_attention(q, k, v, visibility, reach), None
 
-    tables = model.text.tables(rows.positions)
+    tables = model.text.tables(jnp.asarray(rows.positions))
     if layers is None:
         hidden, _ = model.text.run(x, tables, attend, shard=shard)
     else:

@@ -404,7 +404,7 @@ class Engine:
     def _read(self, asked: Sequence[Continuations], ids: Sequence[int], log_probs: bool) -> list[list[Reading]]:
         multiple = self.options.length_multiple
         rows, group = bucket(len(asked), 1), max(len(one.tokens) for one in asked)
-        padded = [*asked, *asked[-1:] * (rows - len(asked))]
+        padded = [*asked, *[asked[-1]] * (rows - len(asked))]
         length = bucket(max(one.length for one in asked), multiple)
         targets = bucket(max(one.length - len(one.prompt) for one in asked), multiple) if log_probs else 0
         reach = Reach(
@@ -497,12 +497,12 @@ class Engine:
             if not np.isfinite(found.scores[row, number]):
                 break
             length = int(found.lengths[row, number])
-            tokens = found.tokens[row, number, :length]
+            tokens = np.asarray(found.tokens)[row, number, :length]
             results.append(
                 Beam(
                     text=self.chat.decode(tokens.tolist()),
                     tokens=tokens,
-                    log_probs=found.log_probs[row, number, :length],
+                    log_probs=np.asarray(found.log_probs)[row, number, :length],
                     score=float(found.scores[row, number]),
                     finished=bool(found.ended[row, number]),
                 )

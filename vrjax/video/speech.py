@@ -85,7 +85,7 @@ def _has_sound(video: Path) -> bool:
     try:
         with av.open(str(video)) as container:
             return bool(container.streams.audio)
-    except (av.FFmpegError, OSError) as error:
+    except (av.error.FFmpegError, OSError) as error:
         raise VideoError(f"{video}: cannot be opened ({_first_line(error)}). Check the file.", "unreadable") from error
 
 
