@@ -6,6 +6,9 @@ Each message is a plain sentence that says what is wrong, where (file, record id
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class VrjaxError(Exception):
     """Base of all errors that vrjax raises on purpose; shown without a traceback on the command line."""
@@ -36,3 +39,9 @@ class CheckpointError(InputError):
 
 class RunError(VrjaxError):
     """A run cannot go on (non-finite loss, too many bad records, disk full, quality gate not held)."""
+
+
+def listed(names: Sequence[Any], most: int = 5) -> str:
+    """The first names of a list, and how many more there are, for a message."""
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -83,12 +83,23 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}: {fault['msg']}"
 
 
-def load_json(path: str | Path) -> Any:
+def load_json(path: str | Path, unique_keys: bool = False) -> Any:
     """Read a JSON file, or a JSON-lines file (`.jsonl`) as a list.
 
-    Raises InputError naming the file, and the line where there is one, when it is missing or not JSON.
+    Raises InputError naming the file, and the line where there is one, when it is missing or not JSON; with
+    `unique_keys` also where an object has a key twice, of which JSON readers silently keep the last.
     """
     path = Path(path)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+            raise InputError(f"{path}: the key {twice!r} occurs twice in one object. Keep one of the two.")
+        return found
+
+    hook = once if unique_keys else None
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -101,11 +112,11 @@ def load_json(path: str | Path) -> Any:
             for number, line in enumerate(text.splitlines(), 1):
                 if line.strip():
                     try:
-                        rows.append(json.loads(line))
+                        rows.append(json.loads(line, object_pairs_hook=hook))
                     except json.JSONDecodeError as error:
                         raise InputError(f"{path}: line {number} is not JSON ({error.msg}).") from error
             return rows
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not JSON ({error.msg}).") from error
 

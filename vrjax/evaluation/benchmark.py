@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vrjax.evaluation.intervals import Interval
 from vrjax.evidence import Similarity
 from vrjax.llm.chat import Chat
+from vrjax.video import FrameOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +28,10 @@ class Item:
 
     id: unique within the benchmark; video: id of its video (intervals resample whole videos). options: texts by letter,
     empty where the question is open. types: every class that the item counts in. duration: of the video, in seconds.
-    video_file: path relative to the folder of videos, with or without its ending; None: the video's id.
-    reference: what scoring needs, in the benchmark's own terms; None in test sets without labels.
+    video_file: path relative to the folder of videos, with or without its ending; None: the video's id. with_video:
+    False where the question is put without one. reference: what scoring needs, in the benchmark's own terms, None in
+    test sets without labels; reports show its "answer" (text), "choice" (letter), "spans" ((start, end) seconds) and
+    "evidence" ({"timestamp", "description"}) where they are there.
     """
 
     id: str
@@ -37,6 +41,7 @@ class Item:
     types: tuple[str, ...] = ()
     duration: float | None = None
     video_file: str | None = None
+    with_video: bool = True
     reference: Mapping[str, Any] | None = None
 
 
@@ -45,8 +50,8 @@ class Prediction:
     """What a system said about one item.
 
     text: verbatim; None where there is none, and `error` says why. parsed: what a submission file gives outright, or
-    `Benchmark.parse` found: "choice" a letter, "spans" a list of (start, end) seconds, "evidence", "answer", … judged:
-    verdicts that were recorded, by judge's name.
+    `Benchmark.parse` found: "choice" a letter, "spans" a list of (start, end) seconds, "evidence", "answer",
+    "reasoning", … as JSON. judged: verdicts that were recorded, by judge's name.
     """
 
     id: str
@@ -84,7 +89,7 @@ class BenchmarkScore:
     """official: by the authors' rules, quirks included; strict: means over all items; coverage: scored / total.
 
     intervals: 95% of each strict value, clustered by video. by_type: strict values and "n" of each class. quirks: one
-    sentence for each way in which official and strict differ.
+    sentence for each way in which official and strict differ. details: whatever else is reported, as JSON.
     """
 
     benchmark: str
@@ -96,14 +101,19 @@ class BenchmarkScore:
     failures: Counter[str]
     items: Sequence[ItemScore]
     quirks: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """What scoring may ask for. Whoever calls wraps the judge in a ChatClient (cache, retries, budget)."""
+    """What scoring may ask for. Whoever calls wraps the judge in a ChatClient (cache, retries, budget).
+
+    progress: called with (verdicts there, verdicts in all).
+    """
 
     judge: Chat | None = None
     similarity: Similarity | None = None
+    progress: Callable[[int, int], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +128,12 @@ class PromptForm:
 class Benchmark(ABC):
     """A benchmark. Subclasses are frozen dataclasses whose fields are its options (split, input form, …).
 
-    name: as on the command line; headline: the strict metric that comparisons and `--watch` use; judged, compared:
-    scoring needs `Tools.judge`, or `Tools.similarity`.
+    What follows are plain class attributes. name: as on the command line; headline: the strict metric that comparisons
+    and `--watch` use; judged, compared: scoring needs `Tools.judge`, or `Tools.similarity`. frames: how its authors
+    show a video, where they say. submission: name of a file in the official form. table: columns of the paper's table,
+    title → official value. answering: metric by which an item is right (1), partly right, or wrong (0); default the
+    headline. grounding: metric, and the least value of an item that counts as grounded; reports set it against
+    `answering`.
     """
 
     name: str
@@ -127,6 +141,11 @@ class Benchmark(ABC):
     judged: bool = False
     compared: bool = False
     prompt: PromptForm
+    frames: FrameOptions | None = None
+    submission: str = "submission.json"
+    table: Mapping[str, str] = MappingProxyType({})
+    answering: str | None = None
+    grounding: tuple[str, float] | None = None
 
     @abstractmethod
     def read(self, data: Path) -> list[Item]:
