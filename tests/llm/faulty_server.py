@@ -34,8 +34,9 @@ class _Server(ThreadingHTTPServer):
 class FaultyServer:
     """calls: requests so far; seen: requests by item; times: when they came; bodies: what was sent."""
 
-    def __init__(self, slow_s: float = 2.0, always: str | None = None) -> None:
+    def __init__(self, slow_s: float = 2.0, always: str | None = None, reply=None) -> None:
         self.slow_s, self.always = slow_s, always
+        self.reply = reply  # what to say to a request's body, in place of the item's value
         self.calls = 0
         self.seen: Counter[int] = Counter()
         self.times: list[float] = []
@@ -74,9 +75,9 @@ def completion(content, finish="stop", refusal=None, choices=1, usage=True) -> d
     return {**body, "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}} if usage else body
 
 
-def _text(fault: str | None, item: int) -> str:
+def _text(fault: str | None, item: int, plain: str | None = None) -> str:
     value = right_value(item)
-    plain = json.dumps({"item": item, "value": value})
+    plain = plain or json.dumps({"item": item, "value": value})
     return {
         "fenced": f"```json\n{plain}\n```",
         "trailing_comma": f'{{"item": {item}, "value": {value},}}',
@@ -175,7 +176,8 @@ def _handler(server: FaultyServer) -> type[BaseHTTPRequestHandler]:
             elif fault == "no_usage":
                 self.send(200, completion(_text(None, item), usage=False))
             else:
-                self.send(200, completion(_text(fault, item), choices=sent.get("n", 1)))
+                plain = None if server.reply is None else server.reply(sent)
+                self.send(200, completion(_text(fault, item, plain), choices=sent.get("n", 1)))
 
         def send(self, status: int, body, headers=None) -> None:
             content = (body if isinstance(body, str) else json.dumps(body)).encode()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from vrjax.commands.judging import Judging
+from vrjax.errors import InputError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-Kind = Literal["evidence"]
+Metric = Literal["bleu", "cider", "meteor"]
+Kind = Literal["evidence", "captions", "moviecore"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,21 @@ class Score:
     `parsed_response` or `error`) and reports format rate, soft and hard EG-F1, event F1, GAS, and every fault by name.
     References are those in the rows themselves, or a file of EG-VQA records whose question ids must match.
 
+    `captions` compares texts with references by BLEU, CIDEr and METEOR, equal to the COCO caption evaluation's. It
+    takes texts by id, COCO's results and annotations, rows with `pred` and `answer`, and MovieCORE's form. METEOR needs
+    Java.
+
+    `moviecore` scores files in MovieCORE's official form in five dimensions, by the verdicts that they hold or by a
+    judge, and compares several files with the first. `--moviechat` adds the same system's answers to MovieChat-1K.
+
     Examples::
 
         vrjax score evidence results.json
         vrjax score evidence results.json eg_vqa_test.json --similarity models/all-MiniLM-L6-v2
         vrjax score evidence results.json --similarity tokens --json
+        vrjax score captions predictions.json references.json --metrics bleu cider
+        vrjax score moviecore base.json ace.json --judge openai:gpt-4o-mini --save-judged judged
+        vrjax score moviecore judged/base.json judged/ace.json --per-question questions.jsonl
     """
 
     kind: tyro.conf.Positional[Kind]
@@ -37,7 +51,9 @@ class Score:
     predictions: tyro.conf.Positional[Path]
     """Result file (.json or .jsonl)."""
     references: tyro.conf.Positional[Path | None] = None
-    """EG-VQA records to score against, instead of the references in the rows."""
+    """What to score against, instead of the references in the rows; for moviecore a second file of answers."""
+    further: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """For moviecore: more files of answers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of tables."""
     similarity: str = "BAAI/bge-m3"
@@ -47,12 +63,17 @@ class Score:
     missing: Literal["error", "unanswered"] = "error"
     """What to do with references that have no row."""
     cache_dir: Path | None = None
-    """Where sentence embeddings are kept; by default `vrjax` in the user's cache folder."""
+    """Where sentence embeddings and a judge's replies are kept; by default `vrjax` in the user's cache folder."""
     per_question: Path | None = None
     """Also write one JSON line a question to this file."""
+    metrics: tuple[Metric, ...] | None = None
+    """Of texts; by default BLEU and CIDEr, for captions also METEOR where Java and pycocoevalcap are installed."""
+    judging: tyro.conf.OmitArgPrefixes[Judging] = field(default_factory=Judging)
 
     def run(self) -> int:
         """Score, print, and return the exit code."""
+        if self.further and self.kind != "moviecore":
+            raise InputError(f"{self.kind} takes one file of results and one of references. Leave out the others.")
         summary, rows, tables = SCORERS[self.kind](self)
         if self.per_question is not None:
             self.per_question.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +120,28 @@ def _score_evidence(options: Score) -> Scored:
     return summary, [score.as_row() for score in scores], _evidence_tables
 
 
+def _score_captions(options: Score) -> Scored:
+    from vrjax.commands.score_captions import caption_tables, score_caption_files
+
+    missing = "error" if options.missing == "error" else "empty"
+    summary, rows = score_caption_files(options.predictions, options.references, options.metrics, missing)
+    return summary, rows, caption_tables
+
+
+def _score_moviecore(options: Score) -> Scored:
+    from vrjax.commands.score_moviecore import moviecore_tables, score_moviecore_files
+
+    files = [options.predictions, *([options.references] if options.references else []), *options.further]
+    summary, rows = score_moviecore_files(
+        files,
+        options.judging,
+        options.judging.client((options.cache_dir or _default_cache_dir()) / "replies"),
+        options.metrics or ("bleu", "cider"),
+        options.missing == "unanswered",
+    )
+    return summary, rows, moviecore_tables
+
+
 def _evidence_tables(summary: dict[str, Any]) -> list[Table]:
     from rich.markup import escape
     from rich.table import Table
@@ -135,5 +178,9 @@ def _evidence_tables(summary: dict[str, Any]) -> list[Table]:
     return tables
 
 
-SCORERS: dict[str, Callable[[Score], Scored]] = {"evidence": _score_evidence}
+SCORERS: dict[str, Callable[[Score], Scored]] = {
+    "evidence": _score_evidence,
+    "captions": _score_captions,
+    "moviecore": _score_moviecore,
+}
 """One function a kind. A new kind is one entry here and one name in `Kind`."""
