@@ -65,7 +65,15 @@ def test_the_commands_of_the_readme_run(tmp_path):
     (tmp_path / "runs/demo/model").symlink_to(tmp_path / "exported")
     assert "Answer" in run(next(command for command in commands if command.startswith("vrjax answer")))
     run(next(command for command in commands if command.startswith("vrjax check-videos")))
-    assert "soft" in run(next(command for command in commands if command.startswith("vrjax score")))
+    (tmp_path / "predictions.json").write_text('{"q1": "A boat."}')
+    (tmp_path / "references.json").write_text('{"q1": ["A boat at sea.", "A ship."]}')
+    judged = json.loads((ROOT / "tests/fixtures/moviecore_predictions.json").read_text())
+    for row in (row for rows in judged.values() for row in rows):
+        row["judged"] = dict.fromkeys(("accuracy", "comprehensiveness", "depth", "evidence", "coherence"), 3)
+    for name in ("base.json", "ace.json"):
+        (tmp_path / name).write_text(json.dumps(judged))
+    scored = "".join(run(command) for command in commands if command.startswith("vrjax score"))
+    assert all(word in scored for word in ("soft", "BLEU-4", "Gains over base"))
 
 
 def test_the_conversion_of_the_readme_runs(smollm2_file, tmp_path):

@@ -47,14 +47,13 @@ def run(capsys, tmp_path, *words):
 
 
 def test_a_judge_with_faults_and_no_call_twice(tmp_path, capsys):
-    """First calls about items are answered by errors, cut replies, fences and so on; each verdict comes in the end."""
+    """The first call about an item may end in an error, a cut reply, fences and so on; every verdict comes."""
     path = written(tmp_path / "base.json", answers(3, clips=11))
     with faulty_server(reply=verdict, slow_s=0.2) as server:
         judge = ("--judge", "openai:judge-1", "--base-url", server.url)
         code, found, err = run(capsys, tmp_path, path, *judge, "--save-judged", str(tmp_path / "judged"))
         assert code == 0, err
         (row,) = found["systems"]
-        # A refusal and a filtered reply are final after two attempts; all other faults are mended.
         assert row["means"]["accuracy"]["mean"] == 3
         assert row["official"]["average"] == 3
         assert row["coverage"] == 1

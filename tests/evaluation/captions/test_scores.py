@@ -7,7 +7,10 @@ import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.evaluation.captions.java import java_words, needs_java
 from vrjax.errors import InputError, RunError
@@ -52,6 +55,30 @@ def test_cider_by_hand():
     assert found[0] == pytest.approx(5)
     # Second: one word of two, 1/2; no pair: 10 · 1/2 / 4.
     assert found[1] == pytest.approx(1.25)
+
+
+def test_cider_penalises_another_length():
+    found = cider([["a"], ["x"]], [[["a", "b", "c", "d"]], [["y"]]])
+    # Words: a cosine of 1/2, and three words less.
+    assert found[0] == pytest.approx(10 / 4 * 1 / 2 * math.exp(-(3**2) / (2 * 6**2)))
+
+
+TEXTS = st.lists(st.sampled_from("abcde"), max_size=8)
+
+
+@given(st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=8))
+def test_any_words_equal_pycocoevalcap(rows):
+    bleu = pytest.importorskip("pycocoevalcap.bleu.bleu")
+    coco_cider = pytest.importorskip("pycocoevalcap.cider.cider")
+    told = {n: [" ".join(words)] for n, (words, _) in enumerate(rows)}
+    known = {n: [" ".join(words) for words in texts] for n, (_, texts) in enumerate(rows)}
+    statistics = bleu_statistics([words for words, _ in rows], [texts for _, texts in rows])
+    of_corpus, of_items = bleu.Bleu(4).compute_score(known, told, verbose=0)
+    assert statistics.corpus() == pytest.approx(of_corpus, abs=1e-12)
+    assert statistics.items() == pytest.approx(np.array(of_items).T, abs=1e-12)
+    if any(text for texts in known.values() for text in texts):  # pycocoevalcap's stops where no reference has a word
+        _, of_items = coco_cider.Cider().compute_score(known, told)
+        assert cider([words for words, _ in rows], [texts for _, texts in rows]) == pytest.approx(of_items, abs=1e-12)
 
 
 def test_cider_of_one_item_is_0_since_nothing_is_rare():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -42,13 +42,12 @@ def cider(
 class _Vector:
     """An n-gram's count times its rarity, for each size of n-grams."""
 
-    def __init__(self, counts: Mapping[Gram, int], rarity) -> None:
+    def __init__(self, counts: Mapping[Gram, int], rarity: Callable[[Gram], float]) -> None:
         self.weights: list[dict[Gram, float]] = [{} for _ in range(LONGEST)]
         for gram, count in counts.items():
             self.weights[len(gram) - 1][gram] = count * rarity(gram)
         self.norms = [math.sqrt(sum(weight * weight for weight in one.values())) for one in self.weights]
-        # The COCO evaluation counts pairs of words here, not words.
-        self.length = sum(count for gram, count in counts.items() if len(gram) == 2)
+        self.length = sum(count for gram, count in counts.items() if len(gram) == 1)
 
     def similarity(self, reference: _Vector) -> float:
         """Mean over sizes of the clipped cosine, times the penalty on a difference in length."""
