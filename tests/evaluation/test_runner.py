@@ -176,6 +176,9 @@ def test_shards_beside_each_other_are_one_evaluation(world, tmp_path):
         assert (len(server.asked), set(server.asked.values())) == (24, {1})
         merged = run(BLIND, None, blind(world, tmp_path), TOOLS)
         whole = run(BLIND, endpoint(server.url), blind(world, tmp_path / "whole"), TOOLS)
+        # More shares than videos: some have nothing to do.
+        empty = run(BLIND, endpoint(server.url), blind(world, tmp_path / "many", shard=Shard(9, 10)), TOOLS)
+    assert (empty.score, empty.waiting) == (None, 24)
     assert last.score is not None
     assert last.score.strict == merged.score.strict == whole.score.strict  # type: ignore[union-attr]
     assert sorted(path.name for path in tmp_path.glob("answers*")) == [

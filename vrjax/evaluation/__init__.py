@@ -6,13 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vrjax.evaluation.parsing import parse_choice, parse_spans
     from vrjax.evaluation.runner import EvaluationOptions, run
 
-# Imported when first used: a report needs no parser.
-_PLACES = {"parse_choice": "parsing", "parse_spans": "parsing", "EvaluationOptions": "runner", "run": "runner"}
+# Imported when first used: a page needs no runner.
+_PLACES = {"EvaluationOptions": "runner", "run": "runner"}
 
-__all__ = ["EvaluationOptions", "parse_choice", "parse_spans", "run"]
+__all__ = ["EvaluationOptions", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -95,9 +95,11 @@ def run(
     selected = items[: options.limit]
     if benchmark.judged and tools.judge is None:
         raise InputError(f"{benchmark.name} is scored by a judge, but none is given. Name one with --judge.")
+    if options.human_labels is not None:
+        load_answer_labels(options.human_labels)  # bad labels are known before hours of answers, as is
     labelled = any(item.reference is not None for item in selected)
     if tools.similarity is not None and labelled:
-        tools.similarity.prepare(_descriptions(selected))  # a model that cannot be had is known before hours of answers
+        tools.similarity.prepare(_descriptions(selected))  # a sentence model that cannot be had
     folder = VideoFolder(options.videos or _folder_of(options.data))
     shard = options.shard or Shard.of_process()
     directory = RunDirectory(options.out)
@@ -195,7 +197,7 @@ def _ask(
     files = {item.id: folder.find(item) if item.with_video else None for item in left}
     missing = [item for item in left if item.with_video and files[item.id] is None]
     most = max(FIRST // 2, options.max_failed_share * len(items))
-    if (missing and len(missing) + failed > most) or len(missing) == len(items):
+    if missing and (len(missing) + failed > most or len(missing) == len(items)):
         raise InputError(
             f"{folder.folder}: no video for {len(missing)} of {len(items)} questions ({_names(missing)}). Give the "
             "folder with --videos, or allow it with --max-failed-share."
