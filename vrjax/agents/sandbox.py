@@ -175,7 +175,7 @@ class Sandbox:
 
     def __enter__(self) -> Sandbox:
         if self._own:
-            self._workers = Workers(1, grace_s=max(0.1, min(0.3, self.limits.time_limit_s / 4))).__enter__()
+            self._workers = Workers(1, grace_s=max(0.05, min(0.3, self.limits.time_limit_s / 8))).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -318,7 +318,14 @@ class _Run:
         inner = error.exception()
         if isinstance(inner, TimeoutError) and "time limit exceeded" in str(inner):
             return "time", self._late(), None
-        shown = error.display()[-self.limits.output_characters :]
+        most = self.limits.output_characters
+        message = str(inner)
+        if len(message) > most:  # rendering the whole of it takes long
+            frames = error.traceback()
+            line = f"line {frames[-1].line}: " if frames else ""
+            shown = f"{line}{type(inner).__name__}: {message[:most]}… [{len(message) - most} more characters]"
+        else:
+            shown = error.display()[-2 * most :]
         if isinstance(inner, MemoryError):
             return "memory", f"{shown.rstrip()}\n{UNDONE}", None
         if isinstance(inner, RuntimeError) and "suspension limit" in str(inner):
