@@ -12,6 +12,7 @@ from typing import Annotated
 
 import tyro
 
+from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, TracePage
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
 from vrjax.commands.export import Export
@@ -25,6 +26,11 @@ Commands = (
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]
+    | Annotated[Agent, tyro.conf.subcommand("agent")]
+    | Annotated[BuildCriticExamples, tyro.conf.subcommand("agent-build-critic-examples")]
+    | Annotated[BestSubset, tyro.conf.subcommand("agent-best-subset")]
+    | Annotated[ReplayTraces, tyro.conf.subcommand("agent-replay")]
+    | Annotated[TracePage, tyro.conf.subcommand("agent-page")]
 )
 
 
@@ -46,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["train"]:  # what follows the experiment's file changes its fields, not the command's options
         own, fields = Train.split(words[1:])
         words = ["train", *own]
+    if words[:1] == ["agent"] and words[1:2] and words[1] in SUBCOMMANDS:
+        words = [f"agent-{words[1]}", *words[2:]]
     command = tyro.cli(
         Commands,  # pyright: ignore[reportArgumentType]
         prog="vrjax",

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Programs that try to get out, to learn of the host, or to wear it down. HOST_FILE stands for a file of the host."""
 
 LEAKS = "ROOT-OF-THE-HOST"  # content of HOST_FILE, and value of a tool's global: no program may ever show it

@@ -84,7 +84,10 @@ def test_hostile_programs_are_many():
 def test_variables_functions_and_classes_live_on():
     with Sandbox(tools={"add": add}) as sandbox:
         assert sandbox.run("x = add(1, 2)\nprint(x)") == "3\n"
-        assert sandbox.run("def twice(n):\n    return add(n, n)\nclass A:\n    def m(self): return twice(x)\na = A()") == ""
+        assert (
+            sandbox.run("def twice(n):\n    return add(n, n)\nclass A:\n    def m(self): return twice(x)\na = A()")
+            == ""
+        )
         assert sandbox.run("a.m()") == "6"
         assert sandbox.run("call = add\ncall(1, 1)") == "2"
         assert sandbox.run("call('a', b='b')") == "'ab'"
@@ -174,7 +177,9 @@ def test_output_is_cut_and_counted_where_it_arrives():
 def test_tool_calls_of_one_program_are_bounded():
     with Sandbox(tools={"add": add}, limits=Limits(tool_calls=3)) as sandbox:
         assert sandbox.step("x = 0\nfor i in range(3):\n    x = add(x, 1)\nx").text == "3"
-        result = sandbox.step("for i in range(4):\n    try:\n        add(x, 1)\n    except BaseException:\n        pass")
+        result = sandbox.step(
+            "for i in range(4):\n    try:\n        add(x, 1)\n    except BaseException:\n        pass"
+        )
         assert result.kind == "budget"
         assert "more than 3 tool calls" in result.text
     with Sandbox(tools={"add": add}, limits=Limits(tool_calls=0)) as sandbox:

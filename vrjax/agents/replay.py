@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,8 +18,13 @@ from vrjax.agents.trace import QuestionRun, Trace
 from vrjax.agents.video_handle import Video
 
 
-def replay(run: QuestionRun, tools: Sequence[Tool] = TOOLS, examples: Sequence[CriticExample] = ()) -> QuestionRun:
-    """The run again. tools: those of the recorded run, a user's own among them.
+def replay(
+    run: QuestionRun,
+    tools: Sequence[Tool] = TOOLS,
+    examples: Sequence[CriticExample] = (),
+    workers: Workers | None = None,
+) -> QuestionRun:
+    """The run again. tools: those of the recorded run, a user's own among them. workers: where many runs are replayed.
 
     Raises ReplayError where the programs, run on recorded results, do not lead where they led.
     """
@@ -27,7 +33,8 @@ def replay(run: QuestionRun, tools: Sequence[Tool] = TOOLS, examples: Sequence[C
     missing = {name for trace in run.traces if trace.replies for name in trace.tools} - {tool.name for tool in tools}
     if missing:
         raise ReplayError(f"{run.id}: the tools {', '.join(sorted(missing))} are not known. Give their file.")
-    with Workers(2) as workers, ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(8) as threads, contextlib.ExitStack() as stack:
+        workers = workers or stack.enter_context(Workers(2))
         again = asyncio.run(_replay(run, tools, examples, workers, threads))
     if again.without_times() != run.without_times():
         raise ReplayError(f"{run.id}: {difference(run, again)} differs between the record and its replay.")
