@@ -13,14 +13,41 @@ from vrjax.agents.modes import MODES, Mode
 from vrjax.agents.question import Task, VideoAgent
 from vrjax.agents.replay import replay
 from vrjax.agents.sandbox import Limits, ProgramEnd, Sandbox, StepResult, Workers
-from vrjax.agents.tools import TOOLS, Tool, ToolContext, ToolSettings, load_tools, tool
+from vrjax.agents.tools import TOOLS, Tool, ToolContext, ToolSettings, find_when, load_tools, retrieval_qa, tool
 from vrjax.agents.trace import QuestionRun, Step, ToolCall, Trace, Verdict
 from vrjax.agents.trace_file import read_traces, run_questions
 from vrjax.agents.video_handle import Video
 
 __all__ = [
-    "MODES", "TOOLS", "AgentSettings", "CriticExample", "CriticSettings", "FrameStore", "Limits", "Mode", "ProgramEnd",
-    "QuestionRun", "Sampling", "Sandbox", "Step", "StepResult", "Task", "Tool", "ToolCall", "ToolContext",
-    "ToolSettings", "Trace", "Verdict", "Video", "VideoAgent", "Workers", "load_tools", "read_traces", "replay",
-    "run_questions", "tool",
-]  # fmt: skip
+    "MODES",
+    "TOOLS",
+    "AgentSettings",
+    "CriticExample",
+    "CriticSettings",
+    "FrameStore",
+    "Limits",
+    "Mode",
+    "ProgramEnd",
+    "QuestionRun",
+    "Sampling",
+    "Sandbox",
+    "Step",
+    "StepResult",
+    "Task",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolSettings",
+    "Trace",
+    "Verdict",
+    "Video",
+    "VideoAgent",
+    "Workers",
+    "find_when",
+    "load_tools",
+    "read_traces",
+    "replay",
+    "retrieval_qa",
+    "run_questions",
+    "tool",
+]

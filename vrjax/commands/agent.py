@@ -268,7 +268,7 @@ class BuildCriticExamples(_Scored):
     count: int = 4
     """How many."""
     ids: Path | None = None
-    """A file of question ids that may be used, one a line or as JSON: a named held-out list, left out of every score."""
+    """Question ids that may be used, one a line or as JSON: a held-out list, which is left out of every score."""
     critiques: Path | None = None
     """Short critiques that people wrote, as JSON by question id."""
 
@@ -345,14 +345,15 @@ class ReplayTraces:
     """The critic's examples that the runs had."""
 
     def run(self) -> int:
-        from vrjax.agents import TOOLS, load_tools, read_traces, replay
+        from vrjax.agents import TOOLS, Workers, load_tools, read_traces, replay
         from vrjax.agents.critic import load_examples
 
         tools = (*TOOLS, *(load_tools(self.tools) if self.tools else ()))
         examples = load_examples(self.critic_examples) if self.critic_examples else ()
         runs = read_traces(self.folder)
-        for run in runs.values():
-            replay(run, tools, examples)
+        with Workers(2) as workers:
+            for run in runs.values():
+                replay(run, tools, examples, workers)
         print(f"{self.folder}: {len(runs)} runs lead where they led.")
         return 0
 
