@@ -14,6 +14,7 @@ import tyro
 
 from vrjax.commands.ace import Ace
 from vrjax.commands.ace_dataset import AceDataset
+from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, TracePage
 from vrjax.commands.answer import Answer
 from vrjax.commands.check_videos import CheckVideos
 from vrjax.commands.compare import Compare
@@ -37,6 +38,11 @@ Commands = (
     | Annotated[ConvertGguf, tyro.conf.subcommand("convert-gguf")]
     | Annotated[Transcribe, tyro.conf.subcommand("transcribe")]
     | Annotated[CheckVideos, tyro.conf.subcommand("check-videos")]
+    | Annotated[Agent, tyro.conf.subcommand("agent")]
+    | Annotated[BuildCriticExamples, tyro.conf.subcommand("agent-build-critic-examples")]
+    | Annotated[BestSubset, tyro.conf.subcommand("agent-best-subset")]
+    | Annotated[ReplayTraces, tyro.conf.subcommand("agent-replay")]
+    | Annotated[TracePage, tyro.conf.subcommand("agent-page")]
 )
 
 
@@ -63,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "--help" in fields:
             sys.exit(execute(lambda: Evaluate.show_options(own) or 0))
         words = ["evaluate", *own]
+    if words[:1] == ["agent"] and words[1:2] and words[1] in SUBCOMMANDS:
+        words = [f"agent-{words[1]}", *words[2:]]
     command = tyro.cli(
         Commands,  # pyright: ignore[reportArgumentType]
         prog="vrjax",

@@ -1,0 +1,71 @@
+"""A model's replies, written down as they come, and given again from what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vrjax.agents.toolbox import FATAL, ReplayError
+from vrjax.agents.trace import Exchange
+from vrjax.llm import Chat, ChatError, ChatReply, ChatRequest, Usage
+from vrjax.llm.chat import Remembering
+
+
+class RecordingChat:
+    """Passes requests on and keeps what came back, failures included."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self.exchanges: list[Exchange] = []
+
+    @property
+    def name(self) -> str:
+        return self._chat.name
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        try:
+            reply = await self._chat.complete(request)
+        except ChatError as error:
+            if error.kind not in FATAL:
+                usage = error.usage or Usage()
+                self.exchanges.append(
+                    Exchange(
+                        error=str(error),
+                        kind=error.kind,
+                        prompt_tokens=usage.prompt_tokens,
+                        completion_tokens=usage.completion_tokens,
+                    )
+                )
+            raise
+        self.exchanges.append(
+            Exchange(
+                text=reply.text,
+                finish=reply.finish_reasons[0] if reply.finish_reasons else None,
+                prompt_tokens=reply.usage.prompt_tokens,
+                completion_tokens=reply.usage.completion_tokens,
+            )
+        )
+        return reply
+
+    async def forget(self, request: ChatRequest) -> None:
+        if isinstance(self._chat, Remembering):
+            await self._chat.forget(request)
+
+
+class RecordedChat:
+    """Gives recorded replies in order. Raises ReplayError where more is asked than was recorded."""
+
+    name = "recorded"
+
+    def __init__(self, exchanges: Sequence[Exchange], where: str) -> None:
+        self._left, self._where = list(exchanges), where
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if not self._left:
+            raise ReplayError(f"{self._where}: one reply more is asked for than was recorded.")
+        one = self._left.pop(0)
+        usage = Usage(one.prompt_tokens, one.completion_tokens)
+        if one.text is None:
+            kind: Any = one.kind or "backend"
+            raise ChatError(one.error or "", kind, usage=usage)
+        return ChatReply((one.text,), usage, self.name, finish_reasons=(one.finish,) if one.finish else ())
