@@ -12,6 +12,7 @@ from vrjax.errors import VrjaxError
 COMMANDS = {
     "eg-vqa": ("data_tools.eg_vqa.command", "EgVqa", "build EG-VQA: read, curate, generate, screen, audit, split"),
     "cognitive": ("data_tools.cognitive.command", "Cognitive", "measure how deep questions and answers are"),
+    "moviecore": ("data_tools.moviecore.command", "MovieCore", "write MovieCORE: context, discussion, export"),
     "shapes": ("data_tools.shapes.command", "Shapes", "make clips of coloured shapes with questions and evidence"),
 }
 

@@ -23,15 +23,17 @@ class _Server(ThreadingHTTPServer):
 
 class ScriptedServer:
     """script: what is sent (model, messages, …) → the text of the reply. bodies: what was sent and answered properly;
-    asked: the number of answered requests by their canonical text. after: called with the number of calls so far."""
+    asked: the number of answered requests by their canonical text. interrupt: called with the number of calls before
+    each is answered, one at a time; where it returns True neither this call nor any that waits is answered."""
 
     def __init__(self, script: Callable[[dict], str], fault_share: float = 0.0, seed: int = 0) -> None:
         self.script, self.fault_share, self.random = script, fault_share, Random(seed)
         self.calls = self.faults = 0
         self.bodies: list[dict] = []
         self.asked: Counter[str] = Counter()
-        self.after: Callable[[int], None] = lambda calls: None
-        self.lock = threading.Lock()
+        self.interrupt: Callable[[int], bool] = lambda calls: False
+        self.era = 0
+        self.lock, self.gate = threading.Lock(), threading.Lock()
         self.http = _Server(("127.0.0.1", 0), _handler(self))
 
     @property
@@ -69,9 +71,17 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with server.lock:
                 server.calls += 1
-                calls = server.calls
+                calls, era = server.calls, server.era
                 fault = server.random.choice(FAULTS) if server.random.random() < server.fault_share else None
                 server.faults += fault is not None
+            with server.gate:
+                if server.era != era or server.interrupt(calls):
+                    server.era += server.era == era
+                    self.close_connection = True
+                    return
+                self.answer(sent, fault)
+
+        def answer(self, sent: dict, fault: str | None) -> None:
             if fault is None:
                 text = server.script(sent)
                 with server.lock:
@@ -87,7 +97,6 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
             else:
                 self.send(200, completion("I would rather talk about something else." if fault == "not_json" else ""))
-            server.after(calls)
 
         def send(self, status: int, body, headers=None) -> None:
             content = json.dumps(body).encode()
