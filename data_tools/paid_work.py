@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from data_tools.stage_files import Journal, Row
+from data_tools.stage_output import progress_bar
 from vrjax.errors import InputError, RunError
 from vrjax.llm.chat import ChatError
+from vrjax.llm.client import ChatClient
 
 T = TypeVar("T")
 
@@ -30,28 +32,47 @@ class Failures(Generic[T]):
         return Counter(kind for _, kind, _ in self.items)
 
 
-async def work_through(
-    items: Sequence[T],
-    key: Callable[[T], str],
+def work_through(
+    items: Mapping[str, T],
+    one: Callable[[T], Awaitable[Row]],
+    journal: Journal,
+    clients: Iterable[ChatClient],
+    at_once: int,
+    what: str,
+) -> Failures[T]:
+    """Do what the journal does not hold yet, in an event loop of its own; returns what failed.
+
+    items: by a key that names an item and all that its result depends on. one: the row of an item; a ChatError or
+    InputError from it fails that item alone. clients: closed at the end. at_once: items under way together. what: the
+    items, for the bar. On SIGTERM and Ctrl-C no further item is begun, those under way are finished and kept, and
+    RunError is raised; so too where the budget is used up or the key is refused.
+    """
+
+    async def everything() -> Failures[T]:
+        try:
+            with progress_bar(what) as progress:
+                return await _work(items, one, journal, at_once, progress)
+        finally:
+            for client in clients:
+                await client.aclose()
+
+    return asyncio.run(everything())
+
+
+async def _work(
+    items: Mapping[str, T],
     one: Callable[[T], Awaitable[Row]],
     journal: Journal,
     at_once: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None],
 ) -> Failures[T]:
-    """Do what the journal does not hold yet; returns what failed.
-
-    one: the row of an item, to which its key is added; a ChatError or InputError from it fails that item alone. key:
-    names an item and all that its result depends on. at_once: items under way together. On SIGTERM and Ctrl-C no
-    further item is begun, those under way are finished and kept, and RunError is raised; so too where the budget is
-    used up or the key is refused.
-    """
-    left = [item for item in items if key(item) not in journal.rows]
+    left = {key: item for key, item in items.items() if key not in journal.rows}
     failures: Failures[T] = Failures()
     places = asyncio.Semaphore(at_once)
     stopping: list[str] = []
     done = len(items) - len(left)
 
-    async def run(item: T) -> None:
+    async def run(key: str, item: T) -> None:
         nonlocal done
         async with places:
             if stopping:
@@ -66,10 +87,9 @@ async def work_through(
             except InputError as error:
                 failures.items.append((item, "bad_request", str(error)))
                 return
-            journal.add({"key": key(item), **row})
+            journal.add({"key": key, **row})
             done += 1
-            if progress is not None:
-                progress(done, len(items))
+            progress(done, len(items))
 
     loop = asyncio.get_running_loop()
     caught = []
@@ -81,10 +101,10 @@ async def work_through(
             pass  # not in the main thread, or not on this system: then a kill is a kill
     try:
         async with asyncio.TaskGroup() as group:
-            for item in left:
-                group.create_task(run(item))
-    except* RunError as errors:
-        raise errors.exceptions[0] from None
+            for key, item in left.items():
+                group.create_task(run(key, item))
+    except ExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
     finally:
         for number in caught:
             loop.remove_signal_handler(number)

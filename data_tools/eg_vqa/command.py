@@ -12,10 +12,10 @@ statistics  statistics.json, statistics.md, report.html
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ import tyro
 
 from data_tools.eg_vqa.curation import CurationRules
 from data_tools.language_models import CallOptions, ModelOptions
-from data_tools.stage_output import print_figures, progress_bar, say
+from data_tools.stage_output import print_figures, say
 
 if TYPE_CHECKING:
     from vrjax.records import VideoRecord
@@ -202,26 +202,22 @@ class Generate:
         records = _records(self.work / "records.jsonl", "curate")
         if self.held_out is not None:
             records = held_out(records, self.held_out, self.seed)
-        tasks = [WritingTask(record, kind, self.per_kind, prompts) for record in records for kind in self.kinds]
         client = self.calls.client(self.model, self.work / "replies")
+        tasks = {
+            task.key(client.name): task
+            for record in records
+            for kind in self.kinds
+            for task in [WritingTask(record, kind, self.per_kind, prompts)]
+        }
         journal = Journal(self.work / "candidates.journal.jsonl")
-        left = [task for task in tasks if task.key(client.name) not in journal.rows]
-        new = [task.request for task in left if not client.kept(task.request)]
+        new = [one.request for key, one in tasks.items() if key not in journal.rows and not client.kept(one.request)]
         say(f"{client.name}: {estimate(new, REPLY_TOKENS, self.model.price, len(tasks) - len(new))}")
         if self.estimate_only:
             return 0
-
-        async def everything() -> Any:
-            with progress_bar("questions") as progress:
-                failures = await work_through(
-                    tasks, lambda task: task.key(client.name), lambda task: write_questions(client, task), journal,
-                    2 * self.calls.concurrency, progress,
-                )  # fmt: skip
-            await client.aclose()
-            return failures
-
-        failures = asyncio.run(everything())
-        rows = [row for task in tasks if (row := journal.rows.get(task.key(client.name))) is not None]
+        failures = work_through(
+            tasks, partial(write_questions, client), journal, [client], 2 * self.calls.concurrency, "questions"
+        )
+        rows = [journal.rows[key] for key in tasks if key in journal.rows]
         name = "candidates.jsonl" if self.held_out is None else "held_out.jsonl"
         write_rows({self.work / name: [{key: row[key] for key in row if key != "key"} for row in rows]})
         questions = [question for row in rows for question in row["questions"]]
@@ -284,26 +280,20 @@ class Screen:
         if clients["first"].name == clients["second"].name:
             raise InputError("both judges are the same model, which is no second opinion. Name two.")
         journal = Journal(self.work / "verdicts.jsonl")
+        pairs = {task.key(client.name): (client, task) for task in tasks for client in clients.values()}
         for name, client in clients.items():
-            left = [task for task in tasks if task.key(client.name) not in journal.rows]
-            new = [task.request for task in left if not client.kept(task.request)]
+            new = [
+                task.request
+                for key, (judge, task) in pairs.items()
+                if judge is client and key not in journal.rows and not client.kept(task.request)
+            ]
             told = estimate(new, screening.REPLY_TOKENS, judges[name].price, len(tasks) - len(new))
             say(f"{client.name}: {told}")
         if self.estimate_only:
             return 0
-
-        async def everything() -> Any:
-            pairs = [(client, task) for task in tasks for client in clients.values()]
-            with progress_bar("verdicts") as progress:
-                failures = await work_through(
-                    pairs, lambda pair: pair[1].key(pair[0].name), lambda pair: screening.rate(*pair), journal,
-                    4 * self.calls.concurrency, progress,
-                )  # fmt: skip
-            for client in clients.values():
-                await client.aclose()
-            return failures
-
-        failures = asyncio.run(everything())
+        failures = work_through(
+            pairs, lambda pair: screening.rate(*pair), journal, clients.values(), 4 * self.calls.concurrency, "verdicts"
+        )
         rows, both = [], []
         for task in tasks:
             verdicts = [journal.rows.get(task.key(client.name)) for client in clients.values()]

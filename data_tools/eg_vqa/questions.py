@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ class WritingTask:
     count: int
     prompts: QuestionPrompts
 
-    @property
+    @cached_property
     def form(self) -> type[BaseModel]:
         """The reply that fits: evidence is numbers of this record's segments."""
         number = Annotated[int, Field(ge=1, le=len(self.record.metadata.segments))]
@@ -83,7 +84,7 @@ class WritingTask:
         )
         return create_model("Candidates", questions=(Annotated[list[one], Field(max_length=self.count)], ...))
 
-    @property
+    @cached_property
     def request(self) -> ChatRequest:
         segments = [
             {"number": n, "start_s": one.start, "end_s": one.end, "description": one.description}

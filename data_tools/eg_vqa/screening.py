@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -53,7 +54,7 @@ class ScreeningTask:
     record: VideoRecord
     question: Question
 
-    @property
+    @cached_property
     def request(self) -> ChatRequest:
         item = {
             "title": self.record.metadata.title,

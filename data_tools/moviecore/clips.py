@@ -34,7 +34,7 @@ def read_clips(path: Path, split: str) -> list[Clip]:
     """Clips of one file: HERMES' form ({"<clip>_1": {video, question, answer, class, …}}) or one clip's official form
     ({info, global, breakpoint}).
 
-    Raises InputError naming the file and the record, and where a clip's metadata differ from row to row.
+    Where a clip's rows differ in metadata, the first counts. Raises InputError naming the file and the record.
     """
     content = load_json(path, unique_keys=True)
     if not isinstance(content, dict) or not content:

@@ -7,17 +7,17 @@ export      train.json, test.json, single_pass_*.json, captions.json, comparison
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from data_tools.language_models import CallOptions, ModelOptions
-from data_tools.stage_output import print_figures, progress_bar, say
+from data_tools.stage_output import print_figures, say
 from vrjax.video import FrameOptions
 
 if TYPE_CHECKING:
@@ -87,19 +87,19 @@ class Context:
         from data_tools.stage_files import Journal, write_rows
         from vrjax.llm import Usage
 
-        tasks, missing = [], []
+        client = self.calls.client(self.model, self.work / "replies")
+        tasks: dict[str, ContextTask] = {}
+        missing = []
         for clip in self.clips.read():
             video = find_video(self.videos, clip)
             if video is None:
                 missing.append(clip.name)
                 continue
-            tasks += [
-                ContextTask(clip, video, name, question, self.frames, self.max_tokens)
-                for name, question in CONTEXT_QUESTIONS.items()
-            ]
-        client = self.calls.client(self.model, self.work / "replies")
+            for name, question in CONTEXT_QUESTIONS.items():
+                task = ContextTask(clip, video, name, question, self.frames, self.max_tokens)
+                tasks[task.key(client.name)] = task
         journal = Journal(self.work / "context.journal.jsonl")
-        left = [task for task in tasks if task.key(client.name) not in journal.rows]
+        left = [key for key in tasks if key not in journal.rows]
         frames = self.frames.frames or self.frames.max_frames
         usage = Usage(len(left) * (FRAME_TOKENS * frames + 50), len(left) * self.max_tokens // 2)
         price = self.model.price
@@ -109,22 +109,14 @@ class Context:
         if self.estimate_only:
             return 0
 
-        async def everything() -> Any:
-            with progress_bar("answers") as progress:
-                failures = await work_through(
-                    tasks, lambda task: task.key(client.name), lambda task: ask_context(client, task), journal,
-                    2 * self.calls.concurrency, progress,
-                )  # fmt: skip
-            await client.aclose()
-            return failures
-
-        failures = asyncio.run(everything())
+        failures = work_through(
+            tasks, partial(ask_context, client), journal, [client], 2 * self.calls.concurrency, "answers"
+        )
         rows: dict[str, dict[str, Any]] = {}
-        for task in tasks:
-            answer = journal.rows.get(task.key(client.name))
-            if answer is not None:
+        for key, task in tasks.items():
+            if key in journal.rows:
                 row = rows.setdefault(task.clip.name, {"clip": task.clip.name, "model": client.name, "answers": {}})
-                row["answers"][task.name] = answer["answer"]
+                row["answers"][task.name] = journal.rows[key]["answer"]
         write_rows({self.work / "context.jsonl": rows.values()})
         whole = sum(len(row["answers"]) == len(CONTEXT_QUESTIONS) for row in rows.values())
         print_figures({
@@ -201,21 +193,15 @@ class Annotate:
             info = data_info(clip, context[clip.name])
             return {"clip": clip.name, "split": clip.split, "data_info": info, **await discuss(chats, workflow, info)}
 
-        left = [clip for clip in ready if key(clip) not in journal.rows]
+        keyed = {key(clip): clip for clip in ready}
+        left = [clip for name, clip in keyed.items() if name not in journal.rows]
         for name, client in chats.items():
             say(f"{client.name}: {self._estimate(name, workflow, left, len(ready) - len(left), context)}")
         if self.estimate_only:
             return 0
 
-        async def everything() -> Any:
-            with progress_bar("clips") as progress:
-                failures = await work_through(ready, key, one, journal, self.calls.concurrency, progress)
-            for client in chats.values():
-                await client.aclose()
-            return failures
-
-        failures = asyncio.run(everything())
-        rows = [row for clip in ready if (row := journal.rows.get(key(clip))) is not None]
+        failures = work_through(keyed, one, journal, chats.values(), self.calls.concurrency, "clips")
+        rows = [journal.rows[name] for name in keyed if name in journal.rows]
         write_rows({self.work / "annotations.jsonl": [{k: row[k] for k in row if k != "key"} for row in rows]})
         repairs = Counter(repair for row in rows for message in row["transcript"] for repair in message["repairs"])
         print_figures({

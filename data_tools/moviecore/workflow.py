@@ -113,20 +113,19 @@ class Workflow(BaseModel):
     @model_validator(mode="after")
     def _holds_together(self) -> Workflow:
         said: set[str] = {"data_info"}
-        pairs = False
         for step in (*self.opening, *self.round, *self.closing):
             for name in (step.role, step.to):
                 if name not in self.roles:
                     raise ValueError(f"the role {name!r} is not among the roles {sorted(self.roles)}")
+        for step in self.steps:
             for name in step.sees:
                 if name not in said:
                     raise ValueError(f"{step.role} sees {name!r} before anybody has said it")
             if step.reply == "pairs":
-                pairs = True
                 said.add("pairs")
             elif step.reply == "text":
                 said.add(step.role)
-        if not any(step.reply == "pairs" for step in self.opening) or not pairs:
+        if not any(step.reply == "pairs" for step in self.opening):
             raise ValueError("no step of the opening writes pairs")
         return self
 

@@ -14,7 +14,7 @@ from data_tools.moviecore.context import CONTEXT_QUESTIONS
 from data_tools.moviecore.export import counts, official_files
 from data_tools.moviecore.workflow import Workflow, load_workflow
 from data_tools.shapes.encode import encode_mp4
-from tests.llm.scripted_server import scripted_server
+from tests.llm.scripted_server import FAULTS, scripted_server
 from vrjax.errors import InputError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -110,17 +110,21 @@ def annotated(world, tmp_path_factory):
     """Contexts and annotations of all clips, a tenth of the calls faulty; (folder, server)."""
     work = tmp_path_factory.mktemp("work")
     with scripted_server(script, fault_share=0.1) as server:
+        server.kinds = FAULTS[:3]  # any text is an answer to an open question
         watching = ["--llm", "openai:watcher", "--base-url", server.url, "--frames.frames", "2", "--attempts", "12"]
         context = ["context", "--work", work, *described(world), "--videos", world / "videos", *watching]
         assert main(["moviecore", *map(str, context)]) == 0
+        server.kinds = FAULTS
         annotate = ["annotate", "--work", work, *described(world), *models(server.url), "--attempts", "12"]
         assert main(["moviecore", *map(str, annotate)]) == 0
         yield work, server
 
 
 def sent_to(server, role: str, clip: str) -> list[dict]:
+    """The role's conversations about a clip, each once (a reply of no use has further messages behind it)."""
     found = [one for one in server.bodies if one["model"] in ("strong", "small")]
-    return [one for one in found if role_of(one) == role and clip_of(one) == clip and len(one["messages"]) == 2]
+    found = [one for one in found if role_of(one) == role and clip_of(one) == clip]
+    return list({one["messages"][1]["content"]: one for one in found}.values())
 
 
 def test_each_clip_is_asked_the_eight_questions_with_its_frames(annotated):

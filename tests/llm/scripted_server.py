@@ -28,6 +28,7 @@ class ScriptedServer:
 
     def __init__(self, script: Callable[[dict], str], fault_share: float = 0.0, seed: int = 0) -> None:
         self.script, self.fault_share, self.random = script, fault_share, Random(seed)
+        self.kinds = FAULTS
         self.calls = self.faults = 0
         self.bodies: list[dict] = []
         self.asked: Counter[str] = Counter()
@@ -72,7 +73,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             with server.lock:
                 server.calls += 1
                 calls, era = server.calls, server.era
-                fault = server.random.choice(FAULTS) if server.random.random() < server.fault_share else None
+                fault = server.random.choice(server.kinds) if server.random.random() < server.fault_share else None
                 server.faults += fault is not None
             with server.gate:
                 if server.era != era or server.interrupt(calls):
