@@ -10,6 +10,9 @@ from vrjax.errors import VrjaxError
 
 # name → (module, class, what it does in one line); the module is imported only when its command is run.
 COMMANDS = {
+    "eg-vqa": ("data_tools.eg_vqa.command", "EgVqa", "build EG-VQA: read, curate, generate, screen, audit, split"),
+    "cognitive": ("data_tools.cognitive.command", "Cognitive", "measure how deep questions and answers are"),
+    "moviecore": ("data_tools.moviecore.command", "MovieCore", "write MovieCORE: context, discussion, export"),
     "shapes": ("data_tools.shapes.command", "Shapes", "make clips of coloured shapes with questions and evidence"),
 }
 

@@ -141,6 +141,10 @@ class ChatClient:
         if self.cache is not None and not self.replay:
             self.cache.forget(request_key(await self._canonical(request)))
 
+    def kept(self, request: ChatRequest) -> bool:
+        """Whether the cache has a reply to the request, so that it would cost no call. Reads the request's videos."""
+        return self.cache is not None and self.cache.path(request_key(canonical_request(request, self.name))).is_file()
+
     async def aclose(self) -> None:
         """Close the backend, where it has something to close."""
         close = getattr(self.backend, "aclose", None)

@@ -1,0 +1,1 @@
+"""Building EG-VQA: sources → records → curation → questions → two judges → people → audit → split → statistics."""

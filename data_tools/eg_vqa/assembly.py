@@ -1,0 +1,85 @@
+"""Screened questions and people's decisions become the records of the dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from vrjax.errors import InputError
+from vrjax.records import Question, TimedText, VideoRecord
+
+SAME_S = 0.01  # two times that differ by less are the same
+
+
+class Decision(BaseModel):
+    """What a person decided about a question; edited parts replace the candidate's."""
+
+    model_config = ConfigDict(extra="allow")
+    question_id: str
+    decision: Literal["accept", "reject"]
+    question: str | None = None
+    answer: str | None = None
+    evidence: tuple[TimedText, ...] | None = None
+
+
+def assemble(
+    records: Sequence[VideoRecord], screened: Iterable[Mapping[str, Any]], decisions: Mapping[str, Decision]
+) -> tuple[list[VideoRecord], Counter[str]]:
+    """(records with their questions, what became of every candidate). A person's decision outweighs the judges'.
+
+    Questions are numbered `<video_id>_q01` …; `candidate_id` keeps the earlier name. Queued questions without a
+    decision stay out, and are counted. Raises InputError where a decision is about no candidate, or its evidence is no
+    segment of the record.
+    """
+    by_video: dict[str, list[Question]] = {}
+    counts: Counter[str] = Counter()
+    by_id = {record.video_id: record for record in records}
+    known: set[str] = set()
+    for row in screened:
+        question = Question.model_validate(row["question"])
+        known.add(question.question_id)
+        decision = decisions.get(question.question_id)
+        if decision is None:
+            counts[f"{row['decision']} by the judges" if row["decision"] != "queued" else "waiting for people"] += 1
+            keep = row["decision"] == "accepted"
+        else:
+            keep = decision.decision == "accept"
+            edited = [name for name in ("question", "answer", "evidence") if getattr(decision, name) is not None]
+            counts[f"{'accepted' if keep else 'rejected'} by people{', edited' if keep and edited else ''}"] += 1
+            question = question.model_copy(update={name: getattr(decision, name) for name in edited})
+        if keep:
+            record = by_id[row["video_id"]]
+            _check_evidence(record, question)
+            by_video.setdefault(record.video_id, []).append(question)
+    if unknown := [name for name in decisions if name not in known]:
+        raise InputError(f"the decision about {unknown[0]} is about no candidate. Give decisions of this dataset.")
+    found = []
+    for record in records:
+        questions = tuple(
+            one.model_copy(update={"question_id": f"{record.video_id}_q{n:02d}", "candidate_id": one.question_id})
+            for n, one in enumerate(by_video.get(record.video_id, ()), 1)
+        )
+        counts["videos" if questions else "videos without a question"] += 1
+        if questions:
+            found.append(record.model_copy(update={"questions": questions}))
+    return found, counts
+
+
+def _check_evidence(record: VideoRecord, question: Question) -> None:
+    """Evidence must be among the record's segments (spaces at the ends aside)."""
+    if not question.evidence:
+        raise InputError(f"{question.question_id}: has no evidence. Give at least one segment, or reject it.")
+    for piece in question.evidence:
+        if not any(_same(piece, segment) for segment in record.metadata.segments):
+            raise InputError(
+                f"{question.question_id}: the evidence {piece.start:g} to {piece.end:g} {piece.description!r} is no "
+                "segment of the record. Choose segments, or correct the segment itself before generation."
+            )
+
+
+def _same(first: TimedText, second: TimedText) -> bool:
+    times = zip(first.timestamp, second.timestamp, strict=True)
+    return first.description.strip() == second.description.strip() and all(abs(a - b) < SAME_S for a, b in times)
