@@ -36,7 +36,7 @@ def candidates(count: int) -> list[str]:
 
 def conversation(engine: Engine, candidate: str) -> list[int]:
     """The scorer's prompt as one text, through the tokenizer's own chat template."""
-    text = INSTRUCTION.format(question=QUESTION) + candidate + CLOSING
+    text = f"{INSTRUCTION.format(question=QUESTION)} {candidate}{CLOSING}"
     pieces, reply = engine.chat.form.lay_out([Turn("user", (text,))])
     whole = "".join(piece.text if isinstance(piece, Mark) else piece for piece in (*pieces, *reply))
     messages = [{"role": "user", "content": text}]
@@ -67,7 +67,7 @@ def test_mean_log_likelihood(engine, peer):
     ]
     for text, score in zip(texts, found, strict=True):
         whole = conversation(engine, text)
-        ids = engine.chat.encode(text)
+        ids = engine.chat.encode(f" {text}")
         start = next(n for n in range(len(whole)) if whole[n : n + len(ids)] == ids)
         with torch.no_grad():
             log_probs = torch.log_softmax(peer(input_ids=torch.tensor([whole])).logits[0].double(), -1)

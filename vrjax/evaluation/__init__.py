@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vrjax.evaluation.parsing import parse_choice, parse_spans
     from vrjax.evaluation.runner import EvaluationOptions, run
 
 # Imported when first used: a page needs no runner.
-_PLACES = {"EvaluationOptions": "runner", "run": "runner"}
+_PLACES = {"EvaluationOptions": "runner", "parse_choice": "parsing", "parse_spans": "parsing", "run": "runner"}
 
-__all__ = ["EvaluationOptions", "run"]
+__all__ = ["EvaluationOptions", "parse_choice", "parse_spans", "run"]
 
 
 def __getattr__(name: str) -> Any:

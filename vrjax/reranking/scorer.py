@@ -32,7 +32,7 @@ READ_OUTS: tuple[ReadOut, ...] = ("expected_digit", "generated_number", "log_lik
 
 # Our own words. Version 1: raise it with any change, it is part of every result.
 PROMPT_VERSION = 1
-INSTRUCTION = "Rate how good the answer to this question about a video is.\n\nQuestion: {question}\nAnswer: "
+INSTRUCTION = "Rate how good the answer to this question about a video is.\n\nQuestion: {question}\nAnswer:"
 CLOSING = "\nScore from 0 to 9:"
 DIGITS = "0123456789"
 
@@ -147,16 +147,26 @@ class Scorer:
             np.asarray(head, np.int32), np.arange(len(head), dtype=np.int32)[None], len(head), trunk=len(head),
             name=f"the question {question.strip()[:60]!r}",
         )  # fmt: skip
-        closing: list[int] = []
+        behind: list[Mark | str] = []
         if self.options.read_out != "log_likelihood":
             gap = self._digits.gap if self._digits is not None and self.options.read_out == "expected_digit" else ""
-            closing = _encoded(chat, [CLOSING, *self._before[1], *self._after, gap])
-        room = self.engine.config.text.max_positions - len(head) - len(closing) - self._reply_tokens
+            behind = [CLOSING, *self._before[1], *self._after, gap]
+        closing = _encoded(chat, behind)
+        context = self.engine.config.text.max_positions - len(head) - self._reply_tokens
+        room = context - len(closing)
         rows, cuts = [], []
         for text in candidates:
-            ids = chat.encode(text.strip()) or chat.encode(" ")
-            cut = max(0, len(ids) - room)
-            if cut and (self.options.too_long == "error" or room < 1):
+            # The space belongs to the word behind it, and the candidate's end may join with what follows: both are
+            # encoded as in the whole text.
+            spoken = f" {text.strip()}"
+            whole = _encoded(chat, [spoken, *behind])
+            if len(whole) <= context:
+                rows.append(tuple(whole))
+                cuts.append(0)
+                continue
+            ids = chat.encode(spoken)
+            cut = len(ids) - room
+            if self.options.too_long == "error" or room < 1:
                 raise InputError(
                     f"{prompt.name}: a candidate of {len(ids)} tokens does not fit the scorer's context: "
                     f"{max(room, 0)} tokens are left beside the question. Use a scorer with a longer context, or "
