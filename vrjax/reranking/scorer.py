@@ -165,7 +165,7 @@ class Scorer:
                 cuts.append(0)
                 continue
             ids = chat.encode(spoken)
-            cut = len(ids) - room
+            cut = max(0, len(ids) - room)
             if self.options.too_long == "error" or room < 1:
                 raise InputError(
                     f"{prompt.name}: a candidate of {len(ids)} tokens does not fit the scorer's context: "
