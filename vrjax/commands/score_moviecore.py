@@ -17,6 +17,7 @@ from vrjax.evaluation.benchmark import BenchmarkScore, Item, ItemScore, Predicti
 from vrjax.evaluation.benchmarks.moviechat import MovieChat
 from vrjax.evaluation.benchmarks.moviecore import AVERAGE, SHOWN_TEXT_METRICS, MovieCore
 from vrjax.evaluation.captions import Metric
+from vrjax.evaluation.captions.meteor import meteor_missing
 from vrjax.evaluation.dimension_judge import DIMENSIONS
 from vrjax.evaluation.dimension_table import dimension_table, system_gap
 from vrjax.evaluation.intervals import Interval
@@ -42,6 +43,9 @@ def score_moviecore_files(
     The questions are those of the first file. client: the judge, None to use the verdicts in the files. metrics: of the
     texts. missing_counts: questions without an answer count 0; otherwise they are an error.
     """
+    missing = meteor_missing() if "meteor" in metrics else None
+    if missing is not None:  # before a judge is paid
+        raise InputError(f"{missing} Install it, or leave METEOR out (--metrics bleu cider).")
     benchmark = MovieCore(recorded=judging.judged_by, text_metrics=tuple(metrics))
     return asyncio.run(_score(benchmark, files, judging, client, missing_counts))
 
