@@ -64,7 +64,7 @@ def count(text: str) -> TextCounts:
     found = [_syllables(word) for word in words]
     return TextCounts(
         words=len(words),
-        sentences=textstat.sentence_count(text),
+        sentences=textstat.sentence_count(text),  # pyright: ignore[reportAttributeAccessIssue]
         dictionary_syllables=sum(hyphens if known is None else known for known, hyphens in found),
         hyphenation_syllables=sum(hyphens for _, hyphens in found),
         unknown=sum(known is None for known, _ in found),

@@ -82,7 +82,8 @@ class WritingTask:
             answer=(Annotated[str, Field(min_length=1)], ...),
             evidence=(Annotated[list[number], Field(min_length=1, max_length=MOST_EVIDENCE)], ...),  # pyright: ignore
         )
-        return create_model("Candidates", questions=(Annotated[list[one], Field(max_length=self.count)], ...))
+        several: Any = Annotated[list[one], Field(max_length=self.count)]
+        return create_model("Candidates", questions=(several, ...))
 
     @cached_property
     def request(self) -> ChatRequest:

@@ -122,7 +122,7 @@ def agreement_table(pairs: Sequence[tuple[Verdict, Verdict]], accept_at: int) ->
 
     def compare(passes: Any) -> dict[str, Any]:
         sides = [[labels[not passes(pair[side])] for pair in pairs] for side in (0, 1)]
-        return agreement(*sides, labels).as_json()
+        return agreement(sides[0], sides[1], labels).as_json()
 
     table = {"decision": compare(lambda verdict: accepts(verdict, accept_at))}
     for name in CRITERIA:

@@ -81,11 +81,12 @@ def _load(options: SpeechOptions) -> Any:
 
 def _has_sound(video: Path) -> bool:
     import av
+    from av.error import FFmpegError
 
     try:
         with av.open(str(video)) as container:
             return bool(container.streams.audio)
-    except (av.error.FFmpegError, OSError) as error:
+    except (FFmpegError, OSError) as error:
         raise VideoError(f"{video}: cannot be opened ({_first_line(error)}). Check the file.", "unreadable") from error
 
 
