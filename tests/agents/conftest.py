@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from data_tools.shapes.dataset import ClipOptions, DatasetOptions, make_dataset
-from vrjax.agents import Task
+from vrjax.agents import Task, Workers
 from vrjax.records import load_records
+from vrjax.video import ReaderPool
 from vrjax.video.transcript import Utterance
 
 
@@ -15,6 +16,13 @@ def shapes_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shapes")
     make_dataset(folder, DatasetOptions(train=0, val=0, test=5, seed=3, clip=ClipOptions(size=112)))
     return folder
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """Processes that all agents of the tests may use."""
+    with Workers(2) as workers, ReaderPool(2) as pool:
+        yield {"workers": workers, "pool": pool}
 
 
 @pytest.fixture(scope="session")

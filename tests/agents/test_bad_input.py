@@ -41,7 +41,7 @@ def script(*programs):
 
 
 @pytest.fixture
-def ask(shapes_tasks):
+def ask(shapes_tasks, shared):
     """Answer one question with a script, and return its run."""
 
     def go(script, *, task=None, mode="agent", faults=(), steps=3, budget=None, **options):
@@ -56,7 +56,7 @@ def ask(shapes_tasks):
                 finally:
                     await client.aclose()
 
-            settings = {"sampling": Sampling(fps=2.0), "tool_settings": ToolSettings(window=10), **options}
+            settings = {"sampling": Sampling(fps=2.0), "tool_settings": ToolSettings(window=10), **shared, **options}
             agent_settings = settings.pop("agent", AgentSettings(steps=steps))
             with VideoAgent(client, mode=mode, agent=agent_settings, **settings) as agent:
                 return asyncio.run(run(agent))
@@ -71,7 +71,7 @@ def silent(task):
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        ("", "the reply is empty"),
+        ("  ", "the reply is empty"),
         ("I cannot help with that.", "holds no block of code"),
         ("```javascript\nconsole.log(1)\n```", "the block is javascript"),
         ("```python\nprint(1)\n```\nand\n```python\nprint(2)\n```", "2 blocks of code"),
@@ -98,6 +98,13 @@ def test_the_agent_is_told(ask, reply, said):
     assert said in steps[0].result, steps[0].result
     assert run.answer == "green"
     assert len(steps) == 2
+
+
+def test_an_endpoint_that_says_nothing_fails_that_question_alone(ask):
+    run = ask(script(""))
+    assert run.answer is None
+    assert run.traces[0].outcome == "failed"
+    assert "no text" in run.error or "empty" in run.error, run.error
 
 
 def test_a_part_that_reaches_out_is_clipped_and_counted(ask):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.agents.scripted_endpoint import scripted_endpoint
 from tests.agents.shapes_script import ShapesScript
-from vrjax.agents import MODES, AgentSettings, Sampling, ToolSettings, VideoAgent, Workers, replay
+from vrjax.agents import MODES, AgentSettings, Sampling, ToolSettings, VideoAgent, replay
 from vrjax.agents.replay import difference
 from vrjax.agents.toolbox import ReplayError
 from vrjax.errors import InputError
@@ -38,8 +38,8 @@ def endpoint():
 
 
 @pytest.fixture(scope="module", params=MODES)
-def runs(request, endpoint, shapes_tasks):
-    with make_agent(endpoint, request.param) as agent:
+def runs(request, endpoint, shapes_tasks, shared):
+    with make_agent(endpoint, request.param, **shared) as agent:
         return request.param, asyncio.run(answer_all(agent, shapes_tasks))
 
 
@@ -87,12 +87,11 @@ def test_the_critics_answer_is_that_of_its_winner(runs, endpoint):
     assert len({run.verdict.chosen for run in found}) > 1
 
 
-def test_a_run_replays_without_a_model(runs):
-    with Workers(2) as workers:
-        for run in runs[1]:
-            read = type(run).model_validate_json(run.model_dump_json())
-            assert read == run
-            assert difference(replay(read, workers=workers), run) == ""
+def test_a_run_replays_without_a_model(runs, shared):
+    for run in runs[1]:
+        read = type(run).model_validate_json(run.model_dump_json())
+        assert read == run
+        assert difference(replay(read, workers=shared["workers"]), run) == ""
 
 
 def test_a_changed_record_does_not_replay(runs):

@@ -8,6 +8,7 @@ with VideoAgent(chat) as agent:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -48,7 +49,8 @@ class VideoAgent:
 
     chat: the model of agent, tools and critic; tool_chat, critic_chat: others for these. tools: the six and a user's
     own. strategies, subset: see `modes.plan_work`. open_videos: whose frames are kept. traces_at_once: programs and
-    threads at work at the same time, over all questions.
+    threads at work at the same time, over all questions. workers, pool: processes that run programs and read videos,
+    where they are shared; by default two of each, ended with the agent.
     """
 
     def __init__(
@@ -68,7 +70,8 @@ class VideoAgent:
         sampling: Sampling | None = None,
         open_videos: int = 2,
         traces_at_once: int = 32,
-        worker_processes: int = 2,
+        workers: Workers | None = None,
+        pool: ReaderPool | None = None,
     ) -> None:
         names = [tool.name for tool in tools]
         if twice := next((name for name in names if names.count(name) > 1), None):
@@ -79,22 +82,22 @@ class VideoAgent:
         self.strategies, self.subset, self.examples = strategies, subset, tuple(examples)
         self.agent, self.tool_settings = agent or AgentSettings(), tool_settings or ToolSettings()
         self.critic, self.sampling = critic or CriticSettings(), sampling or Sampling()
-        self._workers, self._traces_at_once = Workers(worker_processes), traces_at_once
+        self._given_workers, self._given_pool, self._traces_at_once = workers, pool, traces_at_once
         self._stores: OrderedDict[Path, FrameStore] = OrderedDict()
         self._opening: dict[Path, asyncio.Lock] = {}
         self._open_videos = open_videos
 
     def __enter__(self) -> VideoAgent:
-        self._workers.__enter__()
-        self._threads = ThreadPoolExecutor(self._traces_at_once, thread_name_prefix="program")
-        self._pool = ReaderPool(2, time_limit_s=300.0)
+        with contextlib.ExitStack() as stack:
+            self._workers = self._given_workers or stack.enter_context(Workers(2))
+            self._pool = self._given_pool or stack.enter_context(ReaderPool(2, time_limit_s=300.0))
+            self._threads = stack.enter_context(ThreadPoolExecutor(self._traces_at_once, thread_name_prefix="program"))
+            self._owned = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        self._workers.__exit__(None, None, None)
-        self._pool.close()
         self._stores.clear()
+        self._owned.close()
 
     @property
     def settings(self) -> dict[str, Any]:
