@@ -32,7 +32,7 @@ def peer(smollm2):
 
 
 def test_logits_on_512_real_tokens(model, peer, record_property):
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    text = (Path(__file__).parents[2] / "LICENSE").read_text()
     tokens = np.asarray(model.chat.marks(text)[:512], np.int32)[None]
     assert tokens.shape == (1, 512)
     run = jax.jit(lambda params, *arrays: forward(nnx.merge(model.graph, params), *arrays))
@@ -43,9 +43,9 @@ def test_logits_on_512_real_tokens(model, peer, record_property):
     record_property("logits", found)
     assert theirs.std() > 3
     assert found <= 1e-3
-    # A language model, not noise: real text costs it far less than log 49,152 = 10.8 a token.
+    # A language model, not noise: a text that is everywhere costs it far less than log 49,152 = 10.8 a token.
     log_probs = torch.log_softmax(torch.tensor(ours[0, :-1]), -1).numpy()
-    assert -log_probs[np.arange(511), tokens[0, 1:]].mean() < 4.5
+    assert -log_probs[np.arange(511), tokens[0, 1:]].mean() < 3
 
 
 def test_128_greedy_tokens_are_those_of_transformers(model, peer):
