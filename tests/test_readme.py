@@ -20,8 +20,8 @@ SHORTER = {
 
 
 def readme_commands() -> list[str]:
-    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line.split("#")[0].strip() for kind, block in blocks if not kind for line in block.splitlines()]
     return [line for line in lines if line.startswith("vrjax")]
 
 
@@ -75,6 +75,14 @@ def test_the_commands_of_the_readme_run(tmp_path):
     scored = "".join(run(command) for command in commands if command.startswith("vrjax score"))
     assert all(word in scored for word in ("soft", "BLEU-4", "Gains over base"))
 
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    done = subprocess.run(
+        [sys.executable, "-c", code.group(1).replace("SamplingOptions(", "SamplingOptions(max_tokens=8, ")],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
 
 def test_the_conversion_of_the_readme_runs(smollm2_file, tmp_path):
     (tmp_path / smollm2_file.name).symlink_to(smollm2_file)
@@ -83,11 +91,3 @@ def test_the_conversion_of_the_readme_runs(smollm2_file, tmp_path):
     done = subprocess.run(shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "smollm2" / "model.safetensors").is_file()
-
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    done = subprocess.run(
-        [sys.executable, "-c", code.group(1).replace("SamplingOptions(", "SamplingOptions(max_tokens=8, ")],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
