@@ -44,6 +44,7 @@ def hugging_face_arrays(params) -> dict[str, np.ndarray]:
 # ------------------------------------------------------------------ SmolLM2-135M as published
 
 
+@pytest.mark.slow
 def test_weights_are_those_that_transformers_reads(smollm2_file):
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 

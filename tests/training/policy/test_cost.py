@@ -182,6 +182,7 @@ def test_what_cannot_be_read_off_is_refused_or_said() -> None:
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_prompt_not_with_its_square() -> None:
     assert temporary(8192, 8) <= 2.2 * temporary(4096, 8)
 

@@ -186,6 +186,7 @@ def test_a_group_may_be_split_over_rows(model, groups, features) -> None:
         np.testing.assert_allclose(mine, theirs, atol=1e-5 * biggest)
 
 
+@pytest.mark.slow
 def test_reach_leaves_out_only_what_nobody_sees() -> None:
     """Long rows, many branches: with and without `reach`, values and gradients agree."""
     trunk, branches = 150, [90, 120, 30, 100, 110, 60, 80, 128]
