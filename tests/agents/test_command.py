@@ -33,6 +33,22 @@ class HostileScript(ShapesScript):
         return super().program(asked) + f"\n{HOSTILE}"
 
 
+class LetterScript(ShapesScript):
+    """Answers with the letter of the colour's option."""
+
+    def reasoned(self, asked):
+        found = super().reasoned(asked)
+        return {**found, "answer": letter(asked, found["answer"])}
+
+    def _answer(self, asked):
+        colour = super()._answer(asked)
+        return None if colour is None else letter(asked, colour)
+
+
+def letter(asked, colour: str) -> str:
+    return re.search(rf"([A-E])[.)]+ *{colour}", asked.text)[1]
+
+
 def test_a_question_and_what_is_made_of_its_traces(tmp_path, shapes_tasks, capsys):
     task, out = shapes_tasks[0], tmp_path / "out"
     spoken = tmp_path / "t.srt"
@@ -106,7 +122,7 @@ def test_an_experiment_answers_and_scores_a_benchmark(tmp_path, shapes_folder, c
     fixture = json.loads(Path("tests/fixtures/neptune_full.json").read_text())
     data = tmp_path / "neptune_full.json"
     data.write_text(json.dumps([{**fixture[0], **row} for row in rows]))
-    with scripted_endpoint(ShapesScript()) as endpoint:
+    with scripted_endpoint(LetterScript()) as endpoint:
         options = Options(
             data=data, videos=shapes_folder / "videos", out=tmp_path / "out", llm="openai:scripted",
             base_url=endpoint.url, fps=2.0, window=10,
@@ -117,7 +133,8 @@ def test_an_experiment_answers_and_scores_a_benchmark(tmp_path, shapes_folder, c
     assert scores["paper_percent"] == 77.2
     assert sum(scores["agent"]["chosen"].values()) == 3
     answers = [run.answer for run in read_traces(tmp_path / "out").values()]
-    assert scores["strict"]["accuracy"] == pytest.approx(answers.count("red") / 3)
+    assert scores["strict"]["accuracy"] == pytest.approx(answers.count("A") / 3)
+    assert scores["coverage"] == 1
 
 
 def test_lvbench_refuses_transcripts(tmp_path):
