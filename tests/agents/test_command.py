@@ -105,7 +105,6 @@ def test_bad_usage_is_said_before_a_model_is_asked(tmp_path, shapes_tasks, capsy
     assert "best fixed subset" in said
 
 
-@pytest.mark.xfail(reason="an answer in the option's words is not scored as its letter yet", strict=True)
 def test_an_experiment_answers_and_scores_a_benchmark(tmp_path, shapes_folder, capsys):
     clips = sorted((shapes_folder / "videos").glob("*.mp4"))
     rows = [
