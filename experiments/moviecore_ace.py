@@ -16,11 +16,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from vrjax.evaluation.benchmarks.moviecore import MovieCore
-from vrjax.evaluation.captions import score_captions
 
 from experiments.command import run_command
 from vrjax.commands.ace_dataset import AceDataset
+from vrjax.evaluation.benchmarks.moviecore import MovieCore
+from vrjax.evaluation.captions import score_captions
 from vrjax.reranking.dataset import PREDICTIONS
 from vrjax.reranking.scorer import READ_OUTS
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from vrjax.evaluation.benchmarks.moviecore import OPEN_ANSWER
-from vrjax.evaluation.movie_questions import MovieQuestion, load_movie_questions
-
 from vrjax.errors import InputError
 from vrjax.evaluation.benchmark import PromptForm
+from vrjax.evaluation.benchmarks.moviecore import OPEN_ANSWER
+from vrjax.evaluation.movie_questions import MovieQuestion, load_movie_questions
 from vrjax.records import Question, VideoRecord, save_records
 from vrjax.training import (
     BatchConfig,

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from vrjax.evaluation.benchmarks.moviecore import MovieCore
 
 from data_tools.shapes.moviecore_form import moviecore_form
 from experiments.command import go_on_if_finished, run_command
@@ -25,6 +24,7 @@ from experiments.moviecore_ace import METRICS, text_metrics
 from experiments.moviecore_sft import to_records
 from experiments.shapes_sft import FRAMES
 from vrjax.errors import InputError
+from vrjax.evaluation.benchmarks.moviecore import MovieCore
 from vrjax.evaluation.responder import Responder
 from vrjax.evaluation.video_files import VideoFolder
 from vrjax.evidence import exact_match
