@@ -35,10 +35,10 @@ def seconds(label: str) -> float:
 
 
 class ShapesScript:
-    """picked: the answers that the critic's choices carry, by question, as they stand in the request."""
+    """picked: the attempt that the critic chose, by all attempts of the request, as their texts stand there."""
 
     def __init__(self) -> None:
-        self.picked: dict[str, str] = {}
+        self.picked: dict[frozenset[str], str] = {}
 
     def __call__(self, asked: Asked):
         forms = {
@@ -80,12 +80,11 @@ class ShapesScript:
 
     def critic(self, asked: Asked):
         part = asked.text.split("=== The question to judge ===")[-1]
-        question = re.search(r"Question: (.*)", part)[1]
         attempts = re.split(r"--- Attempt \d+ ---\n", part)[1:]
         # Which one wins depends on its text alone, not on its place.
         marks = [hashlib.sha256(text.strip().encode()).hexdigest() for text in attempts]
         best = marks.index(min(marks))
-        self.picked[question] = re.search(r"\nAnswer: (.*)", attempts[best])[1]
+        self.picked[frozenset(text.strip() for text in attempts)] = attempts[best].strip()
         return {"critique": f"Attempt {best + 1} convinces.", "winners": [best + 1]}
 
     def words(self, asked: Asked):
