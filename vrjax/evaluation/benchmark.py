@@ -133,9 +133,9 @@ class Benchmark(ABC):
     and `--watch` use; judged, compared: scoring needs `Tools.judge`, or `Tools.similarity`; speech: its rules allow
     audio and transcripts. frames: how its authors show a video, where they say. submission: the name under which a run
     writes its submission in the official form (without an ending where that is a folder). table: columns of the paper's
-    table, title → official value. answering: metric by which an item is right (1), partly right, or wrong (0); default
-    the headline. grounding: metric, and the least value of an item that counts as grounded; reports set it against
-    `answering`.
+    table, title → official value. answering: metric by which an item is right (`best`), partly right, or wrong
+    (0); default the headline. grounding: metric, and the least value of an item that counts as grounded; reports set it
+    against `answering`.
     """
 
     name: str
@@ -148,6 +148,7 @@ class Benchmark(ABC):
     frames: FrameOptions | None = None
     table: Mapping[str, str] = MappingProxyType({})
     answering: str | None = None
+    best: float = 1.0
     grounding: tuple[str, float] | None = None
 
     def admit(self, *, transcript: bool = False) -> None:

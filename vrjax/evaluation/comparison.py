@@ -93,7 +93,7 @@ def _pair(
     metrics: Sequence[str],
 ) -> dict[str, Any]:
     answering = first.scores.get("answering", first.scores["headline"])
-    grounding = first.scores.get("grounding")
+    grounding, best = first.scores.get("grounding"), first.scores.get("best", 1.0)
     found: dict[str, Any] = {
         "of": name,
         "against": first_name,
@@ -108,8 +108,8 @@ def _pair(
         of_kind = [name for name in ids if kind in first_rows[name]["types"]]
         found["by_type"][kind] = {metric: _difference(first_rows, rows, of_kind, metric) for metric in shown}
     for name in ids:
-        before = gallery_row(first_rows[name], answering, grounding)
-        after = gallery_row(rows[name], answering, grounding)
+        before = gallery_row(first_rows[name], answering, grounding, best)
+        after = gallery_row(rows[name], answering, grounding, best)
         if before["verdict"] == after["verdict"]:
             continue
         values = [row[name]["values"].get(answering) for row in (first_rows, rows)]

@@ -38,7 +38,7 @@ def write_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     answering, grounding = summary["answering"], summary["grounding"]
-    gallery = [gallery_row(row, answering, grounding) for row in rows]
+    gallery = [gallery_row(row, answering, grounding, summary.get("best", 1.0)) for row in rows]
     chosen: list[int] = []
     if folder is not None and frames > 0:
         by_id = {item.id: item for item in items}

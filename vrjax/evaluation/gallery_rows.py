@@ -17,14 +17,14 @@ FRAMES = FrameOptions(frames=8, min_pixels=28 * 28 * 12, max_pixels=28 * 28 * 24
 JPEG_QUALITY = 72
 
 
-def verdict_of(row: Mapping[str, Any], answering: str) -> str:
-    """One of VERDICTS, by the item's value of the metric `answering`, which lies in [0, 1]."""
+def verdict_of(row: Mapping[str, Any], answering: str, best: float = 1.0) -> str:
+    """One of VERDICTS, by the item's value of the metric `answering`, which lies between 0 and `best`."""
     if row["text"] is None and not row["parsed"]:
         return "unanswered"
     value = row["values"].get(answering)
     if value is None:
         return "unscored"
-    return "right" if value >= 1 else "partly" if value > 0 else "wrong"
+    return "right" if value >= best else "partly" if value > 0 else "wrong"
 
 
 def is_ungrounded(row: Mapping[str, Any], verdict: str, grounding: Sequence[Any] | None) -> bool:
@@ -36,10 +36,12 @@ def is_ungrounded(row: Mapping[str, Any], verdict: str, grounding: Sequence[Any]
     return value is not None and value < least
 
 
-def gallery_row(row: Mapping[str, Any], answering: str, grounding: Sequence[Any] | None) -> dict[str, Any]:
+def gallery_row(
+    row: Mapping[str, Any], answering: str, grounding: Sequence[Any] | None, best: float = 1.0
+) -> dict[str, Any]:
     """A row of `items.jsonl` as the page's script reads it; spans are [start, end, text] in seconds."""
     parsed, reference = row["parsed"], row["reference"]
-    verdict = verdict_of(row, answering)
+    verdict = verdict_of(row, answering, best)
     shown: dict[str, Any] = {
         "id": row["id"],
         "video": row["video"],

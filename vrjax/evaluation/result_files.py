@@ -87,6 +87,7 @@ def score_row(benchmark: Benchmark, subject: str, score: BenchmarkScore, **more:
         "n": len(score.items),
         "headline": benchmark.headline,
         "answering": benchmark.answering or benchmark.headline,
+        "best": benchmark.best,
         "grounding": None if benchmark.grounding is None else list(benchmark.grounding),
         "prompt": asdict(benchmark.prompt),
         "table": {title: score.official[key] for title, key in benchmark.table.items() if key in score.official},

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,8 @@ class ActivityNetRtl(Benchmark):
     name = "activitynet_rtl"
     headline = "mIoU"
     submission = "answers.json"
+    answering = "P@0.5"
+    table = MappingProxyType({"mIoU": "mIoU", "P@0.5": "P@0.5", "mIoU over items": "mIoU items"})
     localisation_only: bool = True
     prompt: PromptForm = MARKED_SECONDS
 

@@ -102,6 +102,7 @@ class MovieCore(MovieBenchmark):
 
     name = "moviecore"
     headline = AVERAGE
+    best = 5.0
     submission = "moviecore_predictions.json"
     table = MappingProxyType(
         {

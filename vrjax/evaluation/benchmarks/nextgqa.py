@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -98,6 +99,9 @@ class NextGqa(GroundedChoice):
     name = "nextgqa"
     headline = "Acc@GQA"
     submission = "submission"
+    answering = "Acc@QA"
+    grounding = ("mIoP", 0.5)
+    table = MappingProxyType({name: name for name in ("Acc@QA", "Acc@GQA", "mIoP", "IoP@0.5", "mIoU", "IoU@0.5")})
     split: Literal["val", "test"] = "test"
     fractions: bool = False
 

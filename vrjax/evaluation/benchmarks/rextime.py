@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -89,6 +90,9 @@ class RexTime(GroundedChoice):
     name = "rextime"
     headline = "Acc@IoU0.5"
     submission = "submission.jsonl"
+    answering = "Acc"
+    grounding = ("mIoU", 0.5)
+    table = MappingProxyType({name: name for name in ("mIoU", "R1@0.3", "R1@0.5", "Acc", "Acc@IoU0.5")})
     split: Literal["val", "test"] = "val"
     leave_out: Path | None = None
 
