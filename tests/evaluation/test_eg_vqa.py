@@ -227,7 +227,7 @@ def answered(answer: str) -> str:
 def test_the_judge_labels_and_a_failed_call_is_no_zero():
     items = EgVqa().read(RECORDS)
     labels = ("fully", "partially", "break", "incorrect")
-    texts = [answered(f"{label} {'so ' * 40}") for label in labels]
+    texts = [answered(f"{label} {'so ' * 60}") for label in labels]
     predictions = [Prediction(id=item.id, text=text) for item, text in zip(items, texts, strict=True)]
     judge = ScriptedJudge()
     found = score(items, predictions, tools=Tools(similarity=TokenSimilarity(), judge=judge))
@@ -242,7 +242,7 @@ def test_the_judge_labels_and_a_failed_call_is_no_zero():
     assert found.details["labels"] == {"fully": 1, "partially": 1, "incorrect": 1}
     assert found.items[0].notes == {"label": "fully", "judge": "it says fully"}
     # Long answers are neither cut nor punished here: that belongs to the reward.
-    assert len(judge.shown[0]["response"].split()) == 41
+    assert len(judge.shown[0]["response"].split()) == 61
     assert judge.shown[0]["segments"][0] == {
         "start_s": 6.5, "end_s": 20.0, "description": "A woman ties a red rope to a post.",
     }  # fmt: skip

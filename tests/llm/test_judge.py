@@ -46,6 +46,13 @@ def test_a_response_over_five_times_the_reference_gets_a_tenth_if_it_scored(char
     assert ("5 times the reference" in found.note) == (score == 0.1)
 
 
+def test_a_metric_neither_punishes_nor_cuts_long_answers():
+    chat = Script(verdict("fully"))
+    found = judge(chat, reference="x" * 10, response="word " * 40, long_score=None, most_words=None)
+    assert (found.score, found.note) == (1.0, "because")
+    assert len(json.loads(chat.asked[0].messages[1].text)["response"].split()) == 40
+
+
 def test_what_the_judge_sees():
     chat = Script(verdict("fully"), verdict("fully"), verdict("fully"))
     words = [f"w{n}" for n in range(40)]

@@ -75,7 +75,7 @@ class AnswerJudge:
 
     include_segments: show the annotated segments' descriptions; include_times: with their seconds (the released code
     leaves them out). attempts: replies asked for until one fits the form. most_words: of the response that are shown
-    (None: all of them).
+    (None: all of them). long_score: what a response that scores although it is too long gets (None: what it scored).
     """
 
     def __init__(
@@ -87,8 +87,9 @@ class AnswerJudge:
         max_tokens: int = 512,
         attempts: int = 3,
         most_words: int | None = MOST_WORDS,
+        long_score: float | None = LONG_SCORE,
     ) -> None:
-        self.most_words = most_words
+        self.most_words, self.long_score = most_words, long_score
         self.chat, self.include_segments, self.include_times = chat, include_segments, include_times
         self.temperature, self.max_tokens, self.attempts = temperature, max_tokens, attempts
 
@@ -103,6 +104,7 @@ class AnswerJudge:
             "max_tokens": self.max_tokens,
             "attempts": self.attempts,
             "most_words": self.most_words,
+            "long_score": self.long_score,
         }
 
     async def judge(
@@ -127,8 +129,9 @@ class AnswerJudge:
             return Judgement(None, None, len(words), f"bad_request: {error}")
         verdict = found.value
         score, notes = SCORES[verdict.label], [verdict.reason] if verdict.reason else []
-        if score > 0 and len(response.strip()) > MOST_TIMES_REFERENCE * len(reference.strip()):
-            score = LONG_SCORE
+        too_long = len(response.strip()) > MOST_TIMES_REFERENCE * len(reference.strip())
+        if score > 0 and too_long and self.long_score is not None:
+            score = self.long_score
             notes.append(f"longer than {MOST_TIMES_REFERENCE} times the reference")
         if self.most_words is not None and len(words) > self.most_words:
             notes.append(f"cut to {self.most_words} words")

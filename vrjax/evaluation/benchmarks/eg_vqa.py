@@ -41,7 +41,7 @@ from vrjax.evidence import (
 )
 from vrjax.evidence.result_file import error_name, load_results
 from vrjax.evidence.scoring import SUMMARY_KEYS
-from vrjax.llm.judge import SCORES, AnswerJudge, Judgement
+from vrjax.llm.judge import AnswerJudge, Judgement
 from vrjax.records import Question, VideoRecord, load_records
 from vrjax.run_directory import RunDirectory
 from vrjax.video import FrameOptions
@@ -227,8 +227,9 @@ class EgVqa(Benchmark):
         answered = {item.id: response for item in items if (response := responses[item.id]) is not None}
         verdicts = {item.id: _Verdict(0.0, 0.0) for item in items}
         if tools.judge is not None:
-            # The released evaluator shows the judge the whole answer and the segments with their times.
-            judge = AnswerJudge(tools.judge, include_times=True, most_words=None)
+            # The metric is of the label alone, and the judge sees the whole answer and the segments' times (appendix
+            # D.2); cutting long answers and punishing them belongs to the reward.
+            judge = AnswerJudge(tools.judge, include_times=True, most_words=None, long_score=None)
             done = 0
 
             async def one(item: EgVqaItem, response: Response) -> None:
@@ -356,10 +357,8 @@ def _scored_item(
 
 
 def _of_judgement(found: Judgement) -> _Verdict:
-    if found.label is None:
-        return _Verdict(None, None, None, found.note)
-    relaxed = SCORES[found.label]  # the label alone: the penalty for long answers belongs to the reward
-    return _Verdict(float(relaxed == 1), relaxed, found.label, found.note)
+    strict = None if found.score is None else float(found.score == 1)
+    return _Verdict(strict, found.score, found.label, found.note)
 
 
 def _means(scores: Sequence[ItemScore]) -> dict[str, float]:
