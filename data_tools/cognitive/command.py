@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vrjax.llm import ChatClient
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+LOUD_SHARE = 0.1  # of texts that count 0 by the rule `released`
 WINDOW = 500  # questions read, measured and judged together
 
 
@@ -93,6 +94,9 @@ class Cognitive:
                 }
             )
             write_page(self.out / "report.html", datasets, summaries, word_cloud(words))
+        for one in summaries:
+            if warning := _zero_warning(one):
+                console.print(warning, markup=False, highlight=False, soft_wrap=True)
         if self.json:
             print(json.dumps(result, indent=1))
             return 0
@@ -226,6 +230,20 @@ def _line(
     if level is not None and level.failure:
         row["bloom_failure"] = level.failure
     return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _zero_warning(one: dict[str, Any]) -> str:
+    """What to say where the rule `released` makes a mean of zeros; nothing where it does not."""
+    if one["flesch_kincaid_rule"] != "released":
+        return ""
+    shares = {side: one[side]["with_unknown_words"] / max(1, one[side]["texts"]) for side in ("questions", "answers")}
+    if max(shares.values()) < LOUD_SHARE:
+        return ""
+    told = " and ".join(f"{share:.0%} of the {side}" for side, share in shares.items())
+    return (
+        f"warning: {one['dataset']}: by the grade rule `released` {told} count 0, for a word that the CMU dictionary "
+        "lacks. Give --grade-rule dictionary for a grade of the texts themselves."
+    )
 
 
 def _side_notes(one: dict[str, Any], side: str) -> str:

@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,15 +75,7 @@ class WritingTask:
     @cached_property
     def form(self) -> type[BaseModel]:
         """The reply that fits: evidence is numbers of this record's segments."""
-        number = Annotated[int, Field(ge=1, le=len(self.record.metadata.segments))]
-        one = create_model(
-            "Candidate",
-            question=(Annotated[str, Field(min_length=1)], ...),
-            answer=(Annotated[str, Field(min_length=1)], ...),
-            evidence=(Annotated[list[number], Field(min_length=1, max_length=MOST_EVIDENCE)], ...),  # pyright: ignore
-        )
-        several: Any = Annotated[list[one], Field(max_length=self.count)]
-        return create_model("Candidates", questions=(several, ...))
+        return _form(len(self.record.metadata.segments), self.count)
 
     @cached_property
     def request(self) -> ChatRequest:
@@ -105,6 +97,19 @@ class WritingTask:
     def key(self, model: str) -> str:
         """Names the task and all that its result depends on."""
         return f"{self.record.video_id} {self.kind} {request_digest(self.request, model)}"
+
+
+@lru_cache(maxsize=1024)
+def _form(segments: int, count: int) -> type[BaseModel]:
+    number = Annotated[int, Field(ge=1, le=segments)]
+    one = create_model(
+        "Candidate",
+        question=(Annotated[str, Field(min_length=1)], ...),
+        answer=(Annotated[str, Field(min_length=1)], ...),
+        evidence=(Annotated[list[number], Field(min_length=1, max_length=MOST_EVIDENCE)], ...),  # pyright: ignore
+    )
+    several: Any = Annotated[list[one], Field(max_length=count)]
+    return create_model("Candidates", questions=(several, ...))
 
 
 def request_digest(request: ChatRequest, model: str) -> str:

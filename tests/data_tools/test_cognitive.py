@@ -217,6 +217,14 @@ def test_bloom_levels_their_share_and_a_failure_that_is_no_level(capsys, tmp_pat
     assert [row["question"]["bloom"] for row in rows] == [4, 1, None, 1]
 
 
+@pytest.mark.parametrize(("rule", "warned"), [("released", True), ("dictionary", False)])
+def test_a_mean_of_zeros_is_warned_of_also_with_json(capsys, tmp_path, rule, warned):
+    file = write(tmp_path / "asked.json", [{"question": "Who is Zzyzxq?", "answer": "A friend."}])
+    code, out, err = run(capsys, "cognitive", file, "--workers", 1, "--json", "--grade-rule", rule)
+    assert (code, "100% of the questions and 0% of the answers count 0" in err) == (0, warned)
+    assert (json.loads(out)["questions"]["flesch_kincaid"] == 0) == warned
+
+
 def test_text_in_the_page_is_escaped(capsys, tmp_path):
     file = write(tmp_path / "<b>x.json", ASKED[:2])
     assert run(capsys, "cognitive", file, "--workers", 1, "--out", tmp_path / "out")[0] == 0

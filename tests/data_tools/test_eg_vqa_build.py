@@ -123,7 +123,11 @@ def test_again_costs_no_call(built, capsys):
     assert run(capsys, "screen", work, *judges(server.url))[0] == 0
     assert server.calls == calls
     assert {name: (work / name).read_text() for name in kept} == kept
-    # Without the journal the replies are still there.
+    # Without the replies there is still the journal, and without the journal the replies.
+    (work / "replies").rename(work / "replies aside")
+    assert run(capsys, "screen", work, *judges(server.url))[0] == 0
+    (work / "replies aside").rename(work / "replies")
+    assert server.calls == calls
     (work / "verdicts.jsonl").unlink()
     assert run(capsys, "screen", work, *judges(server.url))[0] == 0
     assert server.calls == calls
