@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 from vrjax.errors import InputError, RunError
-from vrjax.generation.engine import Request, bucket
+from vrjax.generation.buckets import bucket
+from vrjax.generation.engine import Request
 from vrjax.generation.prompts import build_prompt
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.models.attention import Visibility, row_attention
@@ -166,8 +167,8 @@ def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts)
 def test_vision_runs_once_for_a_video_that_comes_again(make_engine, chat, config, make_video):
     engine = make_engine(fresh=True)
     calls = []
-    original = engine._encode_one
-    engine._encode_one = lambda item: calls.append(item.key) or original(item)
+    original = engine.vision._encode_one
+    engine.vision._encode_one = lambda item: calls.append(item.key) or original(item)
     video = make_video(1)
     prompts = [build_prompt(chat, config, text, [video], name=text) for text in ("What ?", "What moves ?")]
     engine.generate([Request(prompt=p, samples=2) for p in prompts], WARM)
