@@ -135,10 +135,6 @@ def run(options: MovieCoreShapes) -> int:
     return 0
 
 
-def make_scorer(directory: Path, read_out: ReadOut) -> Scorer:
-    return Scorer(Engine(load(directory)), ScorerOptions(read_out=read_out))
-
-
 def write_form(options: MovieCoreShapes, split: str, count: int | None) -> Path:
     """A split of the demo's clips in MovieCORE's form."""
     path = options.out / f"{split}.json"

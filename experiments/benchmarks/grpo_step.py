@@ -7,10 +7,12 @@ The model is that of experiments.benchmarks.generation; G = 8 responses of exact
 AdamW on the language model behind a clip by the global norm, the vision tower frozen. No side keeps anything from one
 step to the next.
 
-`video_step_vs_transformers`: a prompt of 1,090 tokens, 1,024 of them video. `text_step_vs_trl`, `text_step_vs_tunix`:
-1,024 tokens of text; each peer in a process of its own, at the fastest of the attention and thread settings that it has
-(tried once each), left out where its interpreter is not given. `--table`: our step for other prompts and groups, beside
-the unshared form of our own code (one row a response; samples as requests of their own; vision once, as in ours).
+`video_step_vs_transformers`: a prompt of 1,090 tokens, 1,024 of them video; the peer as the video-RL repositories write
+it. `video_step_vs_lean_transformers`: the peer as well as transformers allows (grpo_peers.transformers_step).
+`text_step_vs_trl`, `text_step_vs_tunix`: 1,024 tokens of text; each peer in a process of its own, at the fastest of the
+attention and thread settings that it has (tried once each), left out where its interpreter is not given. `--table`: our
+step for other prompts and groups, beside the unshared form of our own code (one row a response; samples as requests of
+their own; vision once, as in ours).
 """
 
 from __future__ import annotations
@@ -108,26 +110,31 @@ def tried(found: dict[str, float]) -> str:
     return "peer's settings tried: " + ", ".join(f"{name} {taken:.1f} s" for name, taken in found.items())
 
 
-def video_row(runs: int, machine: Machine) -> Row:
+def video_rows(runs: int, machine: Machine) -> list[Row]:
     engine, prompt = generation.build()
     model = LoadedModel(engine.config, engine.graph, engine.params, engine.chat)
     step = PolicyStep(model, prompt, StepOptions(GROUP, TOKENS))
     with tempfile.TemporaryDirectory() as folder:
         inputs = peer_inputs(engine, prompt, GROUP)
-        peers = {}
-        for attention in ("sdpa", "eager"):
-            whole = load_peer(engine, Path(folder) / attention)
-            peers[attention] = TransformersStep(whole, inputs, TOKENS, attention)
+
+        def peer_of(attention: str, lean: bool, name: str) -> TransformersStep:
+            return TransformersStep(load_peer(engine, Path(folder) / name), inputs, TOKENS, attention, lean)
+
+        tries = {attention: seconds(peer_of(attention, True, attention).run) for attention in ("sdpa", "eager")}
+        best = min(tries, key=lambda name: tries[name])
+        peers = [peer_of(best, False, "usual"), peer_of(best, True, "lean")]
     del engine
-    tries = {name: seconds(peer.run) for name, peer in peers.items()}
-    peer = peers[min(tries, key=lambda name: tries[name])]
-    peers.clear()
-    peer.taken.clear()
-    ours_s, peer_s = in_turn([step.run, peer.run], runs)
-    rollout, update = split(peer.taken)
-    note = described(step, machine, f", peer {rollout:.1f} + {update:.1f} s ({peer.attention}; {tried(tries)})")
-    name = "transformers and torch, prompt and pixels repeated"
-    return Row("video_step_vs_transformers", ours_s, name, peer_s, peer_s / ours_s, peak_memory_mb(), note)
+    ours_s, *theirs = in_turn([step.run, *(peer.run for peer in peers)], runs)
+    names = {
+        "video_step_vs_transformers": "transformers and torch as video-RL repositories use them",
+        "video_step_vs_lean_transformers": "transformers and torch, logits of responses only, nothing recomputed",
+    }
+    memory, rows = peak_memory_mb(), []
+    for (row, name), peer, peer_s in zip(names.items(), peers, theirs, strict=True):
+        rollout, update = split(peer.taken)
+        note = described(step, machine, f", peer {rollout:.1f} + {update:.1f} s ({peer.attention}; {tried(tries)})")
+        rows.append(Row(row, ours_s, name, peer_s, peer_s / ours_s, memory, note))
+    return rows
 
 
 def text_rows(options: argparse.Namespace, machine: Machine) -> list[Row]:
@@ -222,7 +229,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     if options.table:
         return table(options.runs, machine)
     chosen = options.rows.split(",")
-    rows = [video_row(options.runs, machine)] if "video" in chosen else []
+    rows = video_rows(options.runs, machine) if "video" in chosen else []
     return rows + (text_rows(options, machine) if "text" in chosen else [])
 
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from tests.models.llama_reference import CONFIGS, VOCABULARY, build
-from vrjax.generation import ChatTokenizer, Engine, EngineOptions, Prompt, Request, SamplingOptions
+from vrjax.generation import BeamOptions, ChatTokenizer, Engine, EngineOptions, Prompt, Request, SamplingOptions
 from vrjax.loading import LoadedModel
 
 STEPS, END = 64, VOCABULARY - 1
+MANY_ENDS = tuple(range(3, VOCABULARY, 4))
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -57,3 +58,34 @@ def test_64_greedy_tokens_and_their_log_probs(reference, chat, unroll):
 
 def test_small_models_run_unrolled_on_cpus_by_themselves(reference, chat):
     assert Engine(LoadedModel(reference.config, reference.graph, reference.params, chat)).unroll
+
+
+@torch.no_grad()
+def beams_of(reference, prompt: Prompt, options: BeamOptions, ends: tuple[int, ...]) -> list[tuple[list[int], float]]:
+    tokens = torch.tensor(prompt.tokens[None]).long()
+    out = reference.torch_model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), do_sample=False, num_beams=options.beams,
+        num_return_sequences=options.beams, max_new_tokens=options.max_tokens,
+        min_new_tokens=options.min_tokens if ends else None, eos_token_id=list(ends) or None, pad_token_id=0,
+        length_penalty=options.length_penalty, early_stopping=options.early_stopping,
+        suppress_tokens=None if ends else list(MANY_ENDS), output_scores=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    found = []
+    for row, score in zip(out.sequences[:, len(prompt) :].tolist(), out.sequences_scores.tolist(), strict=True):
+        end = next((number + 1 for number, token in enumerate(row) if token in ends), len(row))
+        found.append((row[:end], score))
+    return found
+
+
+@pytest.mark.parametrize("beams", [3, 5, 7])
+@pytest.mark.parametrize("ends", [(), MANY_ENDS], ids=["no end ids", "many end ids"])
+def test_beams_have_the_ids_and_scores_of_transformers(reference, chat, beams, ends):
+    chat = ChatTokenizer.of(chat.tokenizer, MANY_ENDS)
+    engine = Engine(LoadedModel(reference.config, reference.graph, reference.params, chat))
+    prompts = [prompt_of(length) for length in (1, 21, 90)]
+    least = 2 if ends else 24  # ours never ends before that many, and so draws none of the ids it could end with
+    options = BeamOptions(beams=beams, max_tokens=24, min_tokens=least)
+    for prompt, mine in zip(prompts, engine.beam_search(prompts, options), strict=True):
+        theirs = beams_of(reference, prompt, options, ends)
+        assert [beam.tokens.tolist() for beam in mine] == [tokens for tokens, _ in theirs]
+        np.testing.assert_allclose([beam.score for beam in mine], [score for _, score in theirs], atol=1e-4)

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vrjax.generation.prompts import Prompt
-from vrjax.models.attention import Reach, Visibility, row_attention
+from vrjax.models.attention import Reach, Visibility, read_attention, row_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel
 from vrjax.models.log_probs import token_log_probs
@@ -121,15 +121,20 @@ def read_rows(
         del memory
         return row_attention(q, k, v, visibility, reach), None
 
+    at = jnp.concatenate([jnp.asarray(rows.last_at), jnp.asarray(rows.target_at)], axis=1)
+
+    def attend_last(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, None]:
+        del memory
+        return read_attention(q, k, v, visibility, at), None
+
     tables = model.text.tables(jnp.asarray(rows.positions))
     if layers is None:
         hidden, _ = model.text.run(x, tables, attend, shard=shard)
+        read = jnp.take_along_axis(hidden, at[..., None], axis=1)
     else:
-        hidden, _ = model.text.run_unrolled(x, tables, attend, layers)
-    head = model.text.head_weight()
-    last = jnp.take_along_axis(hidden, rows.last_at[..., None], axis=1)
-    logits = jnp.einsum("bgd,nd->bgn", last, head[ids], preferred_element_type=jnp.float32)
+        read, _ = model.text.run_unrolled(x, tables, attend, layers, at=at, attend_last=attend_last)
+    head, group = model.text.head_weight(), rows.last_at.shape[1]
+    logits = jnp.einsum("bgd,nd->bgn", read[:, :group], head[ids], preferred_element_type=jnp.float32)
     if not log_probs:
         return logits, jnp.zeros((len(rows.tokens), 0))
-    read = jnp.take_along_axis(hidden, rows.target_at[..., None], axis=1)
-    return logits, token_log_probs(read, head, jnp.asarray(rows.targets), shard=shard)[0]
+    return logits, token_log_probs(read[:, group:], head, jnp.asarray(rows.targets), shard=shard)[0]

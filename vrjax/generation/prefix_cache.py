@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vrjax.models.attention import Visibility, row_attention
+from vrjax.models.attention import Visibility, read_attention, row_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel
 
@@ -53,15 +53,24 @@ def prefill(
     visibility = Visibility(mask.astype(jnp.int32), jnp.zeros_like(tokens))
     x = shard(model.embed(tokens, features, feature_index), ("batch", "length", None))
 
+    last_at = (lengths - 1)[:, None]
+
+    def kept_of(k: Array, v: Array) -> tuple[Array, Array]:
+        return k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
+
     def attend(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
         del memory
-        return row_attention(q, k, v, visibility), (k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+        return row_attention(q, k, v, visibility), kept_of(k, v)
+
+    def attend_last(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
+        del memory
+        return read_attention(q, k, v, visibility, last_at), kept_of(k, v)
 
     tables = model.text.tables(positions)
     if layers is None:
         hidden, (keys, values) = model.text.run(x, tables, attend, shard=shard)
+        last = jnp.take_along_axis(hidden, last_at[..., None], axis=1)
     else:
-        hidden, kept = model.text.run_unrolled(x, tables, attend, layers)
+        last, kept = model.text.run_unrolled(x, tables, attend, layers, at=last_at, attend_last=attend_last)
         keys, values = tuple(key for key, _ in kept), tuple(value for _, value in kept)
-    last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)[:, 0]
-    return Prefix(keys, values, mask, next_position, model.text.logits(last))
+    return Prefix(keys, values, mask, next_position, model.text.logits(last[:, 0]))
