@@ -108,6 +108,7 @@ def test_an_event_is_found_in_two_hours(film, tool):
     assert memory.mb < 1024
 
 
+@pytest.mark.slow
 def test_a_small_cache_still_decodes_each_frame_once_a_call(film):
     watcher = Watcher()
     with scripted_endpoint(watcher) as endpoint:

@@ -61,6 +61,7 @@ def test_weights_are_those_that_transformers_reads(smollm2_file):
     assert (text.norm_eps, text.rope_theta, text.tied, text.max_positions) == (1e-5, 1e5, True, 8192)
 
 
+@pytest.mark.slow
 def test_the_published_tokenizer(smollm2_file):
     ours = gguf_file.read_tokenizer(GGUFFile.open(smollm2_file))
     theirs = AutoTokenizer.from_pretrained(smollm2_file.parent, gguf_file=smollm2_file.name)

@@ -187,6 +187,7 @@ def test_no_compilation_after_warm_up_within_the_buckets(make_engine, chat, conf
         engine.generate([Request(prompt=build_prompt(chat, config, "What ?", [make_video(3, (4, 20, 20))]))], WARM)
 
 
+@pytest.mark.slow
 def test_mixed_clip_lengths_compile_nothing_new_and_pad_little(make_engine, chat, config, make_video):
     """Warm-up on clips of 8 to 40 temporal patches; then clips of lengths that were not among them."""
     engine = make_engine(fresh=True, length_multiple=16, batch_rows=4)

@@ -61,14 +61,15 @@ def test_small_models_run_unrolled_on_cpus_by_themselves(reference, chat):
 
 
 @torch.no_grad()
-def beams_of(reference, prompt: Prompt, options: BeamOptions, ends: tuple[int, ...]) -> list[tuple[list[int], float]]:
+def beams_of(reference, prompt: Prompt, options: BeamOptions, ends: tuple[int, ...], banned: list[int]):
+    """Tokens up to the end id, and the score, of each of transformers' beams."""
     tokens = torch.tensor(prompt.tokens[None]).long()
     out = reference.torch_model.generate(
         tokens, attention_mask=torch.ones_like(tokens), do_sample=False, num_beams=options.beams,
         num_return_sequences=options.beams, max_new_tokens=options.max_tokens,
         min_new_tokens=options.min_tokens if ends else None, eos_token_id=list(ends) or None, pad_token_id=0,
         length_penalty=options.length_penalty, early_stopping=options.early_stopping,
-        suppress_tokens=None if ends else list(MANY_ENDS), output_scores=True, return_dict_in_generate=True,
+        suppress_tokens=banned or None, output_scores=True, return_dict_in_generate=True,
     )  # fmt: skip
     found = []
     for row, score in zip(out.sequences[:, len(prompt) :].tolist(), out.sequences_scores.tolist(), strict=True):
@@ -85,7 +86,8 @@ def test_beams_have_the_ids_and_scores_of_transformers(reference, chat, beams, e
     prompts = [prompt_of(length) for length in (1, 21, 90)]
     least = 2 if ends else 24  # ours never ends before that many, and so draws none of the ids it could end with
     options = BeamOptions(beams=beams, max_tokens=24, min_tokens=least)
+    banned = [*np.flatnonzero(~np.asarray(engine.masks.allowed)).tolist(), *(() if ends else MANY_ENDS)]
     for prompt, mine in zip(prompts, engine.beam_search(prompts, options), strict=True):
-        theirs = beams_of(reference, prompt, options, ends)
+        theirs = beams_of(reference, prompt, options, ends, banned)
         assert [beam.tokens.tolist() for beam in mine] == [tokens for tokens, _ in theirs]
         np.testing.assert_allclose([beam.score for beam in mine], [score for _, score in theirs], atol=1e-4)
