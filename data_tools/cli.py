@@ -13,6 +13,7 @@ COMMANDS = {
     "eg-vqa": ("data_tools.eg_vqa.command", "EgVqa", "build EG-VQA: read, curate, generate, screen, audit, split"),
     "cognitive": ("data_tools.cognitive.command", "Cognitive", "measure how deep questions and answers are"),
     "moviecore": ("data_tools.moviecore.command", "MovieCore", "write MovieCORE: context, discussion, export"),
+    "review": ("data_tools.review.command", "Review", "let people judge: add items, serve the page, export, table"),
     "shapes": ("data_tools.shapes.command", "Shapes", "make clips of coloured shapes with questions and evidence"),
 }
 

@@ -70,6 +70,22 @@ def agreement(first: Sequence[str], second: Sequence[str], labels: Sequence[str]
     return Agreement(order, tuple(map(tuple, counts)))
 
 
+def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
+    """Fleiss' κ (1971) of things that were each labelled by the same number of people, not always the same ones.
+
+    counts [things, labels]: how many gave each label. None where chance alone makes all always agree.
+    Raises ValueError where there are no things, fewer than two people, or not the same number for each.
+    """
+    people = {sum(row) for row in counts}
+    if len(people) != 1 or min(people) < 2:
+        raise ValueError(f"{sorted(people)} labels a thing: give each thing the same number of labels, at least 2")
+    n = people.pop()
+    agreeing = sum(sum(one * (one - 1) for one in row) / (n * (n - 1)) for row in counts) / len(counts)
+    shares = [sum(column) / (n * len(counts)) for column in zip(*counts, strict=True)]
+    chance = sum(share * share for share in shares)
+    return None if math.isclose(chance, 1) else (agreeing - chance) / (1 - chance)
+
+
 def validate_judge(human: Mapping[str, str], judged: Mapping[str, str | None], where: str | Path) -> dict[str, Any]:
     """A judge's labels against people's, by item id: agreement, κ, confusion matrix, and what the judge left out.
 
