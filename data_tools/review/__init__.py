@@ -1,1 +1,1 @@
-"""People judge what models wrote: a page in the browser, decisions in one SQLite file, JSON lines for the next stage."""
+"""People judge what models wrote: a page in the browser, one SQLite file, JSON lines for the next stage."""

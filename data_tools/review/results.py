@@ -146,17 +146,17 @@ def _decision_agreement(store: ReviewStore, task: Task) -> dict[str, Any]:
 
 def markdown(found: dict[str, Any]) -> str:
     """The results as Markdown: means in the form of Table S1 beside the paper's, then agreement."""
-    lines = ["## Human verification", "", "| Metric | Captions | Questions | Answers | paper: Captions | Questions | Answers |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    names = [side.capitalize() for side in SIDES]
+    lines = ["## Human verification", "", _row("Metric", *names, *(f"{name} (paper)" for name in names)), _rule(7)]
     for dimension, row in found["means"].items():
         cells = [*(row[side] for side in SIDES), *(PUBLISHED[dimension][side] for side in SIDES)]
-        lines.append(f"| {dimension.capitalize()} | " + " | ".join(_shown(one, 1) for one in cells) + " |")
+        lines.append(_row(dimension.capitalize(), *(_shown(one, 1) for one in cells)))
     lines += ["", f"Scores from 1 to 5, by {found['raters']} raters; dashes: not asked, or not rated yet.", ""]
     lines += [
         "## Agreement",
         "",
-        "| | items | the same (%) | within one (%) | Cohen's κ | Fleiss' κ |",
-        "|---|---|---|---|---|---|",
+        _row("", "items", "the same (%)", "within one (%)", "Cohen's κ", "Fleiss' κ"),
+        _rule(6),
     ]
     for dimension, row in found["agreement"].items():
         lines += [_agreement_row(f"{side}: {dimension}", cell) for side, cell in row.items()]
@@ -170,7 +170,15 @@ def markdown(found: dict[str, Any]) -> str:
 def _agreement_row(name: str, cell: dict[str, Any]) -> str:
     shares = (None if cell[key] is None else 100 * cell[key] for key in ("exact", "within_one"))
     kappas = (_shown(cell[key], 3) for key in ("cohen", "fleiss"))
-    return f"| {name} | {cell['things']} | " + " | ".join([*(_shown(one, 1) for one in shares), *kappas]) + " |"
+    return _row(name, str(cell["things"]), *(_shown(one, 1) for one in shares), *kappas)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _rule(columns: int) -> str:
+    return "|---" * columns + "|"
 
 
 def _shown(value: float | None, digits: int) -> str:

@@ -13,6 +13,7 @@ Errors are {error} with 404 or 422, and 409 where the item has gone to others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,13 @@ from vrjax.errors import InputError, VrjaxError
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)]
 LARGEST_BODY = 1_000_000  # bytes of one request
+
+
+class Ascii(JSONResponse):
+    """JSON with escapes, since texts of datasets may hold lone surrogates, which UTF-8 cannot."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
 
 
 class Sent(BaseModel):
@@ -58,20 +66,20 @@ class ReviewApi:
 
             body = await request.body()
             if not request.headers.get("content-type", "").startswith("application/json") or len(body) > LARGEST_BODY:
-                return JSONResponse({"error": "send JSON of at most 1 MB"}, 422)
+                return Ascii({"error": "send JSON of at most 1 MB"}, 422)
             try:
                 sent = Sent.model_validate_json(body)
                 if (known := request.scope.get("rater")) is not None:
                     sent = sent.model_copy(update={"rater": known})
-                return JSONResponse(await run_in_threadpool(answer, sent))
+                return Ascii(await run_in_threadpool(answer, sent))
             except ValidationError as error:
                 fault = error.errors()[0]
                 where = ".".join(map(str, fault["loc"]))
-                return JSONResponse({"error": f"{where}: {fault['msg']}"}, 422)
+                return Ascii({"error": f"{where}: {fault['msg']}"}, 422)
             except Taken as error:
-                return JSONResponse({"error": str(error), "taken": True}, 409)
+                return Ascii({"error": str(error), "taken": True}, 409)
             except VrjaxError as error:
-                return JSONResponse({"error": str(error)}, 422 if isinstance(error, InputError) else 500)
+                return Ascii({"error": str(error)}, 422 if isinstance(error, InputError) else 500)
 
         return route
 
@@ -110,8 +118,8 @@ class ReviewApi:
         try:
             path = find_video(self.videos, self.store.item(item).payload["video"])
         except InputError as error:
-            return JSONResponse({"error": str(error)}, 404)
-        return JSONResponse({"error": "there is no video"}, 404) if path is None else FileResponse(path)
+            return Ascii({"error": str(error)}, 404)
+        return Ascii({"error": "there is no video"}, 404) if path is None else FileResponse(path)
 
     def _item(self, sent: Sent) -> Item:
         if sent.item is None:

@@ -51,6 +51,8 @@ TAKEN = """(SELECT count(*) FROM answers a WHERE a.item = i.id AND a.rater <> :r
 IMPARTIAL = """(i.task <> 'meta' OR NOT EXISTS (SELECT 1 FROM answers a JOIN items o ON o.id = a.item
     WHERE o.task = 'verify' AND o.name = i.name AND a.rater = :rater))"""
 
+META_DECIDED = "SELECT 1 FROM answers a JOIN items i ON i.id = a.item WHERE i.task = 'meta' AND i.name = ?"
+
 
 class Taken(InputError):
     """The item has gone to others in the meantime, or is decided."""
@@ -162,6 +164,7 @@ class ReviewStore:
                 if name in seen:
                     raise InputError(f"the item {name!r} comes twice. Keep one of the two.")
                 seen.add(name)
+                _check_name(name)
                 text = json.dumps(payload, sort_keys=True)
                 old = db.execute("SELECT id, payload FROM items WHERE task = ? AND name = ?", (task, name)).fetchone()
                 if old is None:
@@ -245,11 +248,11 @@ class ReviewStore:
 
     def _check_free(self, db: sqlite3.Connection, item: Item, rater: str) -> None:
         values = {"id": item.id, "rater": rater, "now": self._clock()}
+        if not db.execute(f"SELECT {IMPARTIAL} FROM items i WHERE i.id = :id", values).fetchone()[0]:
+            raise Taken(f"{item.name}: you rated it, so somebody else is its meta-reviewer. Go on with the next item.")
         taken = db.execute(f"SELECT {TAKEN} FROM items i WHERE i.id = :id", values).fetchone()[0]
         if taken >= item.raters:
             raise Taken(f"{item.name}: was open too long and has gone to somebody else. Go on with the next item.")
-        if not db.execute(f"SELECT {IMPARTIAL} FROM items i WHERE i.id = :id", values).fetchone()[0]:
-            raise Taken(f"{item.name}: you rated it, so somebody else is its meta-reviewer. Go on with the next item.")
 
     # What people said
 
@@ -266,13 +269,7 @@ class ReviewStore:
                 return False
             if old is None:
                 self._check_free(db, item, rater)
-            elif (
-                item.task == "verify"
-                and db.execute(
-                    "SELECT 1 FROM answers a JOIN items i ON i.id = a.item WHERE i.task = 'meta' AND i.name = ?",
-                    (item.name,),
-                ).fetchone()
-            ):
+            elif item.task == "verify" and db.execute(META_DECIDED, (item.name,)).fetchone():
                 raise Taken(f"{item.name}: a meta-reviewer has decided on these ratings. They stay as they are.")
             now = self._clock()
             db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (number, rater, text, now))
@@ -342,8 +339,9 @@ class ReviewStore:
         """A task that has items: items, how many have all their answers, and answers by rater."""
         with self._reading() as db:
             rows = db.execute(
-                """SELECT i.task, count(*) AS items, sum((SELECT count(*) FROM answers a WHERE a.item = i.id) >= i.raters)
-                AS done FROM items i GROUP BY i.task"""
+                """SELECT i.task, count(*) AS items,
+                sum((SELECT count(*) FROM answers a WHERE a.item = i.id) >= i.raters) AS done
+                FROM items i GROUP BY i.task"""
             ).fetchall()
             by = db.execute(
                 "SELECT i.task, a.rater, count(*) AS n FROM answers a JOIN items i ON i.id = a.item GROUP BY 1, 2"
@@ -355,6 +353,16 @@ class ReviewStore:
 
 
 LOW_AT = 2  # a rating of so much or less calls a meta-reviewer
+
+
+def _check_name(name: str) -> None:
+    """A name must be one that a file can hold."""
+    try:
+        fine = bool(name.strip()) and bool(name.encode())
+    except UnicodeEncodeError:
+        fine = False
+    if not fine:
+        raise InputError(f"{name!a} cannot name an item. Correct the id.")
 
 
 def _item(row: sqlite3.Row) -> Item:
