@@ -54,7 +54,7 @@ function questionForm(item, draft, at) {
     if (!state.evidence.length) list.append(el("p", {class: "rv-note"}, "No evidence. Add a segment from below."));
     rest.replaceChildren(...segments.map((segment, index) => el("div", {class: "rv-row"},
       el("button", {type: "button", class: "rv-small", "aria-label": `add segment ${index + 1}`, title: "add as evidence",
-        onclick: () => add(index)}, "＋"),
+        onclick: () => add(index)}, "+"),
       el("button", {type: "button", class: "rv-play", "aria-label": `play segment ${index + 1}`, onclick: () => at.play(segment)}, `▶ ${index + 1}`),
       el("span", {class: "rv-words"}, `${clockText(segment.start)} – ${clockText(segment.end)}  ${segment.description}`))));
   };

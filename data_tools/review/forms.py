@@ -18,7 +18,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "captions": ("accuracy", "clarity", "depth"),
 }
 MEANINGS: dict[str, tuple[str, str, str]] = {
-    "relevance": ("How directly is it about this video?", "about something else", "wholly about it"),
+    "relevance": ("How directly is it about this video?", "off topic", "wholly on topic"),
     "clarity": ("Is it clearly worded and unambiguous?", "unclear", "perfectly clear"),
     "depth": ("How much thought does it take or show?", "on the surface", "deep analysis"),
     "answerability": ("Does the video alone settle it?", "not at all", "entirely"),

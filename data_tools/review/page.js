@@ -16,7 +16,7 @@ function startReview(root) {
   const status = el("p", {class: "rv-status", "aria-live": "polite"});
   const who = el("div", {class: "rv-who"}), tasks = el("nav", {class: "rv-tasks", "aria-label": "tasks"});
   const hint = el("p", {class: "rv-hint"});
-  const video = el("video", {controls: true, preload: "metadata", playsinline: true, muted: true});
+  const video = el("video", {controls: true, preload: "metadata", playsinline: true});
   const note = el("p", {class: "rv-note rv-video-note"});
   const timeline = new Timeline({seek: (seconds) => { stopAt = null; video.currentTime = seconds; timeline.playhead(seconds); },
     moved: () => {}, picked: () => {}});
@@ -79,7 +79,7 @@ function startReview(root) {
     if (named) who.replaceChildren(el("span", {}, page.rater));
     tasks.replaceChildren(...state.tasks.map((one) => el("button", {
       type: "button", class: `rv-task ${one.task === page.task ? "rv-on" : ""}`, onclick: () => choose(one.task)},
-      `${TASK_NAMES[one.task]} `, el("small", {}, `${one.done}/${one.items} done, ${one.mine} by you`))));
+      `${TASK_NAMES[one.task]} `, el("small", {}, `${one.done}/${one.items} done`), el("small", {class: "rv-mine"}, `, ${one.mine} by you`))));
     return state;
   }
 
@@ -147,6 +147,7 @@ function startReview(root) {
       el("button", {type: "button", class: "rv-button", onclick: back, disabled: !page.answered.length}, "Back ", el("kbd", {}, "b")),
       el("span", {class: "rv-keys"}, "space: play · 1–9: play or rate · e: edit · Esc: leave a field"));
     page.form.refresh();
+    timeline.root.hidden = !item.video && !timeline.segments.length && !timeline.pieces.length;
     if (item.answer) say("You answered this one; saving changes your answer.");
   }
 
