@@ -389,7 +389,8 @@ class Audit:
         rows = [
             {"question_id": one.question.question_id, "video_id": one.record.video_id,
              "video_path": one.record.video_path, "duration": one.record.duration, "stratum": list(one.stratum),
-             "question": one.question.model_dump(mode="json", exclude_unset=True)}
+             "question": one.question.model_dump(mode="json", exclude_unset=True),
+             "segments": [segment.model_dump(mode="json") for segment in one.record.metadata.segments]}
             for one in drawn
         ]  # fmt: skip
         write_rows({self.work / "audit.jsonl": rows})

@@ -240,11 +240,14 @@ class Export:
     Examples::
 
         vrjax-data moviecore export --work moviecore
+        vrjax-data moviecore export --work moviecore --verdicts reviewed/verified.jsonl
         vrjax-data cognitive moviecore/single_pass_test.json moviecore/test.json
     """
 
     work: Path
     """Folder of all stages' files."""
+    verdicts: Path | None = None
+    """verified.jsonl of `review export`: pairs and captions that people removed stay out."""
     json: Flag = False
     """Print the counts as JSON."""
 
@@ -253,10 +256,12 @@ class Export:
         from data_tools.stage_files import read_rows
         from vrjax.evaluation.official_files import write_whole
 
-        files = official_files(read_rows(self.work / "annotations.jsonl", "annotate"))
+        verdicts = read_rows(self.verdicts) if self.verdicts is not None else []
+        removed = {str(row.get("item")) for row in verdicts if row.get("kept") is False}
+        files = official_files(read_rows(self.work / "annotations.jsonl", "annotate"), removed)
         contents = {name: json.dumps(content, ensure_ascii=False, indent=1) + "\n" for name, content in files.items()}
         write_whole({self.work / name: text for name, text in contents.items()})
-        print_figures(counts(files), self.json)
+        print_figures({**counts(files), "removed_by_people": len(removed)}, self.json)
         return 0
 
 

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+from vrjax.errors import InputError
 
 Files = dict[str, Any]
 
 
-def official_files(rows: Iterable[Mapping[str, Any]]) -> Files:
+def official_files(rows: Iterable[Mapping[str, Any]], removed: Collection[str] = ()) -> Files:
     """File name → content: {train,test}.json and single_pass_{train,test}.json ({"<clip>.mp4": [{question, answer,
-    classification}]}), captions.json, and comparison.json with both versions side by side."""
+    classification}]}), captions.json, and comparison.json with both versions side by side.
+
+    removed: what people took out, `<clip>.mp4/N` for the N-th refined pair and `<clip>.mp4/caption`. A clip of which
+    nothing is left stays with an empty list. Raises InputError for a name that nothing has.
+    """
+    left = set(removed)
     files: Files = {f"{prefix}{split}.json": {} for prefix in ("", "single_pass_") for split in ("train", "test")}
     files |= {"captions.json": {}, "comparison.json": []}
     for row in rows:
         name = f"{row['clip']}.mp4"
-        files[f"{row['split']}.json"][name] = row["refined"]
+        numbered = {f"{name}/{number}": pair for number, pair in enumerate(row["refined"], 1)}
+        files[f"{row['split']}.json"][name] = [pair for key, pair in numbered.items() if key not in left]
         files[f"single_pass_{row['split']}.json"][name] = row["single_pass"]
-        files["captions.json"][name] = row["caption"]
+        if f"{name}/caption" not in left:
+            files["captions.json"][name] = row["caption"]
+        left -= {*numbered, f"{name}/caption"}
         files["comparison.json"].append({
             "video": name, "single_pass": row["single_pass"], "refined": row["refined"],
             "changed": row["single_pass"] != row["refined"],
         })  # fmt: skip
+    if left:
+        raise InputError(
+            f"{sorted(left)[0]!r} was removed by people, but no clip has it. Give this annotation's verdicts."
+        )
     return files
 
 
