@@ -257,7 +257,7 @@ class Export:
         from vrjax.evaluation.official_files import write_whole
 
         verdicts = read_rows(self.verdicts) if self.verdicts is not None else []
-        removed = {str(row.get("item")) for row in verdicts if row.get("kept") is False}
+        removed = {str(row.get("item")): row.get("question") for row in verdicts if row.get("kept") is False}
         files = official_files(read_rows(self.work / "annotations.jsonl", "annotate"), removed)
         contents = {name: json.dumps(content, ensure_ascii=False, indent=1) + "\n" for name, content in files.items()}
         write_whole({self.work / name: text for name, text in contents.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vrjax.errors import InputError
@@ -10,13 +10,15 @@ from vrjax.errors import InputError
 Files = dict[str, Any]
 
 
-def official_files(rows: Iterable[Mapping[str, Any]], removed: Collection[str] = ()) -> Files:
+def official_files(rows: Iterable[Mapping[str, Any]], removed: Mapping[str, str | None] | None = None) -> Files:
     """File name → content: {train,test}.json and single_pass_{train,test}.json ({"<clip>.mp4": [{question, answer,
     classification}]}), captions.json, and comparison.json with both versions side by side.
 
-    removed: what people took out, `<clip>.mp4/N` for the N-th refined pair and `<clip>.mp4/caption`. A clip of which
-    nothing is left stays with an empty list. Raises InputError for a name that nothing has.
+    removed: what people took out, `<clip>.mp4/N` for the N-th refined pair and `<clip>.mp4/caption`, with the question
+    that they saw. A clip of which nothing is left stays with an empty list. Raises InputError for a name that nothing
+    has, or that is another question's by now.
     """
+    removed = removed or {}
     left = set(removed)
     files: Files = {f"{prefix}{split}.json": {} for prefix in ("", "single_pass_") for split in ("train", "test")}
     files |= {"captions.json": {}, "comparison.json": []}
@@ -27,15 +29,16 @@ def official_files(rows: Iterable[Mapping[str, Any]], removed: Collection[str] =
         files[f"single_pass_{row['split']}.json"][name] = row["single_pass"]
         if f"{name}/caption" not in left:
             files["captions.json"][name] = row["caption"]
+        for key, pair in numbered.items():
+            if removed.get(key) not in (None, pair["question"]):
+                raise InputError(f"{key!r} was removed by people, but is another question by now. Review it again.")
         left -= {*numbered, f"{name}/caption"}
         files["comparison.json"].append({
             "video": name, "single_pass": row["single_pass"], "refined": row["refined"],
             "changed": row["single_pass"] != row["refined"],
         })  # fmt: skip
     if left:
-        raise InputError(
-            f"{sorted(left)[0]!r} was removed by people, but no clip has it. Give this annotation's verdicts."
-        )
+        raise InputError(f"{min(left)!r} was removed by people, but no clip has it. Give this annotation's verdicts.")
     return files
 
 

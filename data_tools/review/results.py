@@ -69,7 +69,7 @@ def ratings(store: ReviewStore) -> list[Row]:
 
 
 def verified(store: ReviewStore) -> list[Row]:
-    """A row an item with all its ratings: {item, kind, means, kept, why, reason?}.
+    """A row an item with all its ratings: {item, kind, question?, means, kept, why, reason?}.
 
     kept: None while a low-rated item waits for its meta-reviewer.
     """
@@ -79,6 +79,8 @@ def verified(store: ReviewStore) -> list[Row]:
         if len(answers) < item.raters:
             continue
         row: Row = {"item": item.name, "kind": item.payload["kind"], "means": _means(answers)}
+        if "question" in item.payload:
+            row["question"] = item.payload["question"]
         if item.name not in judged:
             row |= {"kept": True, "why": "rated well"}
         elif not judged[item.name]:
