@@ -69,7 +69,7 @@ class Cognitive:
         from rich.table import Table
 
         from data_tools.cognitive.question_files import dataset_files
-        from data_tools.cognitive.summary import HEADINGS, pooled, table_rows
+        from data_tools.cognitive.summary import HEADINGS, pooled, table_rows, zero_note
         from vrjax.errors import InputError
         from vrjax.evaluation.official_files import write_whole
 
@@ -107,8 +107,9 @@ class Cognitive:
             table.add_row(*map(escape, row))
         Console().print(table)
         for one in summaries:
-            for side in ("questions", "answers"):
-                Console().print(_side_notes(one, side), markup=False, highlight=False, soft_wrap=True)
+            for note in (_side_notes(one, "questions"), _side_notes(one, "answers"), zero_note(one)):
+                if note:
+                    Console().print(note, markup=False, highlight=False, soft_wrap=True)
             if one["bloom_failures"]:
                 Console().print(f"{one['dataset']}: without a Bloom level: {one['bloom_failures']}", markup=False)
         return 0
@@ -234,16 +235,11 @@ def _line(
 
 def _zero_warning(one: dict[str, Any]) -> str:
     """What to say where the rule `released` makes a mean of zeros; nothing where it does not."""
-    if one["flesch_kincaid_rule"] != "released":
-        return ""
-    shares = {side: one[side]["with_unknown_words"] / max(1, one[side]["texts"]) for side in ("questions", "answers")}
-    if max(shares.values()) < LOUD_SHARE:
-        return ""
-    told = " and ".join(f"{share:.0%} of the {side}" for side, share in shares.items())
-    return (
-        f"warning: {one['dataset']}: by the grade rule `released` {told} count 0, for a word that the CMU dictionary "
-        "lacks. Give --grade-rule dictionary for a grade of the texts themselves."
-    )
+    from data_tools.cognitive.summary import zero_note
+
+    shares = [one[side]["share_counted_zero"] for side in ("questions", "answers")]
+    note = zero_note(one)
+    return f"warning: {note} Give --grade-rule dictionary for that." if note and max(shares) >= LOUD_SHARE else ""
 
 
 def _side_notes(one: dict[str, Any], side: str) -> str:
@@ -252,9 +248,4 @@ def _side_notes(one: dict[str, Any], side: str) -> str:
     intervals = ", ".join(f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in figures["intervals"].items())
     grades = ", ".join(f"{name} {value:.2f}" for name, value in figures["flesch_kincaid_by_rule"].items())
     note = f"{one['dataset']}, {side}: {texts}; 95%: {intervals or 'none'}; grade by rule: {grades or 'none'}"
-    if one["flesch_kincaid_rule"] == "released" and figures["with_unknown_words"]:
-        note += (
-            f"; {figures['with_unknown_words']} texts hold a word that the CMU dictionary lacks, and count 0 by "
-            "`released`"
-        )
     return note

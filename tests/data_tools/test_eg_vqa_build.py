@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,44 +12,18 @@ import pytest
 from data_tools.cli import main
 from data_tools.eg_vqa.screening import decide
 from data_tools.stage_files import Journal
-from tests.data_tools.eg_vqa_script import judged, script
+from tests.data_tools.eg_vqa_script import judged, judges, made_up, real_records, rows, script, start, writer
 from tests.llm.scripted_server import scripted_server
 from vrjax.errors import InputError
-from vrjax.records import VideoRecord, load_records, save_records
+from vrjax.records import load_records, save_records
 
 REALDATA = os.environ.get("VRJAX_REALDATA")
-
-
-def made_up(count: int) -> list[VideoRecord]:
-    return [
-        VideoRecord.model_validate({
-            "video_id": f"made-up-{n:03d}", "video_path": f"{n}.mp4", "duration": 20.0 + 7 * n,
-            "data_source": ("ActivityNet Captions", "YouCook2", "HiREST")[n % 3],
-            "metadata": {"segments": [
-                {"timestamp": [4 * k, 4 * k + 3], "description": f"step {k} of {n} "} for k in range(3 + n % 3)
-            ]},
-        })
-        for n in range(count)
-    ]  # fmt: skip
 
 
 def run(capsys, stage: str, work: Path, *words) -> tuple[int, dict, str]:
     code = main(["eg-vqa", stage, "--work", str(work), "--json", *map(str, words)])
     printed = capsys.readouterr()
     return code, json.loads(printed.out) if printed.out.startswith("{") else {}, printed.err
-
-
-def writer(url: str) -> list[str]:
-    return ["--llm", "openai:writer", "--base-url", url]
-
-
-def judges(url: str) -> list[str]:
-    return ["--first.llm", "openai:judge-a", "--first.base-url", url, "--second.llm", "openai:judge-b",
-            "--second.base-url", url]  # fmt: skip
-
-
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -284,21 +256,11 @@ def test_a_journal_forgets_a_cut_line_and_refuses_a_damaged_one(tmp_path):
         Journal(path)
 
 
-def start(*words) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "data_tools.cli", "eg-vqa", *map(str, words)],
-                            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)  # fmt: skip
-
-
 @pytest.mark.slow
 def test_killed_five_times_and_resumed_without_a_repeated_request(tmp_path, capsys):
     """60 records, real ones where they are at hand. SIGKILL before a call is answered, all answered ones being kept."""
-    if REALDATA:
-        annotations = [str(Path(REALDATA) / "activitynet_captions" / name) for name in ("val_1.json", "val_2.json")]
-        assert main(["eg-vqa", "read", "--work", str(tmp_path / "all"), "--activitynet", *annotations]) == 0
-        assert main(["eg-vqa", "curate", "--work", str(tmp_path / "all")]) == 0
-        save_records(tmp_path / "records.jsonl", load_records(tmp_path / "all" / "records.jsonl")[:60])
-    else:
-        save_records(tmp_path / "records.jsonl", made_up(60))
+    records = real_records(Path(REALDATA), tmp_path / "all", 60) if REALDATA else made_up(60)
+    save_records(tmp_path / "records.jsonl", records)
     killed = []
     with scripted_server(script) as server:
 
