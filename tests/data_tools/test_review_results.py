@@ -2,6 +2,8 @@
 
 import json
 import random
+import shlex
+from pathlib import Path
 
 import pytest
 from sklearn.metrics import cohen_kappa_score
@@ -233,3 +235,26 @@ def test_names_of_a_dataset_do_not_lead_out_of_the_videos_folder(tmp_path):
         assert find_video(tmp_path / "videos", {"id": name, "path": path}) is None
     assert find_video(tmp_path / "videos", {"id": "a", "path": ""}) == tmp_path / "videos" / "a.webm"
     assert find_video(None, {"id": "a", "path": ""}) is None
+
+
+def test_the_review_commands_of_readme_and_docs_run(tmp_path, monkeypatch):
+    root = Path(__file__).parents[2]
+    record = {"video_id": "v", "video_path": "v.mp4", "duration": 60.0, "metadata": {"segments": segments()}}
+    pairs = [{"question": "Why?", "answer": "So.", "classification": "causal"}]
+    files = {
+        "eg/raw.jsonl": record, "eg/queue.jsonl": queue_row(0), "eg/audit.jsonl": queue_row(1),
+        "mc/annotations.jsonl": {"clip": "c", "refined": pairs, "caption": "A film."},
+    }  # fmt: skip
+    for name, row in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for page in ("README.md", "docs/datasets.md"):
+        for line in (root / page).read_text().splitlines():
+            words = shlex.split(line.split("#")[0]) if line.startswith("vrjax-data review") else []
+            if words and words[2] != "serve":  # tests/data_tools/test_review_page.py serves
+                assert main(words[1:]) == 0, line
+                ran.append(words[2])
+    assert set(ran) == {"add", "export", "table"}
+    assert len(ReviewStore(tmp_path / "eg.sqlite").items()) == 3
