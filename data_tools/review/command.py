@@ -26,7 +26,7 @@ class Add:
     """Take what is to be judged into the database. Items that are there already stay as they are.
 
     adjudicate   accept, reject or edit questions: queue.jsonl
-    audit        the same, of the audit's sample: audit.jsonl
+    audit        is an item of the audit's sample right as it is? audit.jsonl
     segments     correct segments before generation: raw.jsonl
     verify       rate questions, answers and captions: MovieCORE's train.json, captions.json, annotations.jsonl
 

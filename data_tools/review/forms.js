@@ -44,7 +44,12 @@ function questionForm(item, draft, at) {
     evidence: (given.evidence ?? asked.evidence).map(span),
   };
   const list = el("div", {class: "rv-list"}), rest = el("div", {class: "rv-list rv-segments"});
+  const fixed = item.task === "audit";  // an audit says whether the item is right, and changes nothing
   const refresh = () => {
+    if (fixed) {
+      at.timeline.show(at.duration(), state.evidence, []);
+      return list.replaceChildren(...evidenceRows(asked, at));
+    }
     at.timeline.show(at.duration(), segments, state.evidence);
     list.replaceChildren(...pieceRows(state.evidence, at, (piece, index) => [
       el("span", {class: "rv-words"}, piece.description),
@@ -60,7 +65,7 @@ function questionForm(item, draft, at) {
   };
   const edited = (redraw) => { if (redraw) refresh(); at.changed(); };
   const add = (index) => { state.evidence.push({...segments[index]}); edited(true); };
-  at.timeline.picked = (index) => at.play(segments[index]);
+  at.timeline.picked = (index) => at.play((fixed ? state.evidence : segments)[index]);
   at.timeline.moved = (index, start, end, done) => {
     const row = list.querySelector(`[data-row="${index}"]`);
     const fields = row.querySelectorAll(".rv-time");
@@ -71,12 +76,13 @@ function questionForm(item, draft, at) {
     `${one.judge}: ${Object.entries(one.ratings || {}).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`).join(", ")}. ${one.reason || ""}`));
   const root = el("div", {class: "rv-form"},
     el("p", {class: "rv-kind"}, `${asked.type} question`),
-    textArea("Question", state, "question", at.changed), textArea("Answer", state, "answer", at.changed),
+    ...(fixed ? [el("p", {class: "rv-quote"}, asked.question), el("p", {class: "rv-quote"}, asked.answer)]
+      : [textArea("Question", state, "question", at.changed), textArea("Answer", state, "answer", at.changed)]),
     el("h3", {}, "Evidence"), list,
-    segments.length ? el("details", {open: segments.length <= 6}, el("summary", {}, `Segments of the video (${segments.length})`), rest) : null,
+    segments.length && !fixed ? el("details", {open: segments.length <= 6}, el("summary", {}, `Segments of the video (${segments.length})`), rest) : null,
     item.payload.why || verdicts.length ? el("details", {}, el("summary", {}, `Why it is here: ${item.payload.why || ""}`), ...verdicts) : null,
     textArea("Comment (if you like)", state, "comment", at.changed, 1));
-  const answer = (decision) => ({
+  const answer = (decision) => fixed ? {decision, comment: state.comment} : ({
     decision, question: state.question, answer: state.answer, comment: state.comment, evidence: state.evidence.map(unspan),
   });
   return {
@@ -164,7 +170,7 @@ function ratingForm(item, draft, at) {
       root.append(row);
     }
   }
-  root.append(textArea("Comment (if you like)", state, "comment", at.changed, 1));
+  root.append(...evidenceRows(item.payload, at), textArea("Comment (if you like)", state, "comment", at.changed, 1));
   const draw = () => rows.forEach(({side, name, row, buttons}, place) => {
     row.classList.toggle("rv-current", place === current);
     buttons.forEach((button, index) => {
@@ -196,6 +202,7 @@ function ratingForm(item, draft, at) {
   for (const value of [1, 2, 3, 4, 5]) keys[String(value)] = () => rate(current, value);
   draw();
   const evidence = (item.payload.evidence || []).map(span);
+  at.timeline.picked = (index) => at.play(evidence[index]);
   return {root, state, keys, pieces: () => [], refresh: () => at.timeline.show(at.duration(), evidence, []),
     buttons: [{label: "Save", key: "Enter", kind: "yes", act: save}]};
 }

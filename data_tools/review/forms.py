@@ -105,6 +105,8 @@ def check_answer(item: Item, raw: Any) -> dict[str, Any]:
 
 def _adjudicated(item: Item, answer: Adjudication) -> dict[str, Any]:
     kept: dict[str, Any] = {"decision": answer.decision, "comment": answer.comment}
+    if item.task == "audit" and any(one is not None for one in (answer.question, answer.answer, answer.evidence)):
+        raise InputError(f"{item.name}: an audit says whether the item is right as it is. Reject what needs an edit.")
     if answer.decision == "reject":
         return kept
     original = item.payload["question"]

@@ -175,6 +175,13 @@ def test_an_answer_that_cannot_be_is_refused(raw, said):
         check_answer(item(), raw)
 
 
+def test_an_audit_changes_nothing():
+    audit = item(task="audit")
+    assert check_answer(audit, {"decision": "accept"}) == {"decision": "accept", "comment": ""}
+    with pytest.raises(InputError, match="as it is"):
+        check_answer(audit, {"decision": "accept", "answer": "Another."})
+
+
 def test_ratings_are_whole_and_complete():
     part = {"ratings": {"questions": rated(3)["ratings"]["questions"]}}
     text = json.dumps(rated(3))
