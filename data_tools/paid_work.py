@@ -1,8 +1,8 @@
 """Items that each need paid replies: run together, kept one by one, resumed, and stopped without losing a reply.
 
-A reply is in the client's cache, under its final name, before `one` sees it, and a row is in the journal, synced, before
-the item counts as done. So a kill costs no reply that was kept; calls that are under way when the process dies (as many
-as the clients' concurrency) may have been charged, and are made again.
+A reply is in the client's cache, under its final name, before `one` sees it, and a row is in the journal, synced,
+before its item counts as done. So a kill costs no reply that was kept; calls that are under way when the process dies
+(as many as the clients' concurrency) may have been charged, and are made again.
 """
 
 from __future__ import annotations
