@@ -261,7 +261,7 @@ class Export:
         files = official_files(read_rows(self.work / "annotations.jsonl", "annotate"), removed)
         contents = {name: json.dumps(content, ensure_ascii=False, indent=1) + "\n" for name, content in files.items()}
         write_whole({self.work / name: text for name, text in contents.items()})
-        print_figures({**counts(files), "removed_by_people": len(removed)}, self.json)
+        print_figures(counts(files) | ({"removed_by_people": len(removed)} if verdicts else {}), self.json)
         return 0
 
 

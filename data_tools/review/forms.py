@@ -143,9 +143,7 @@ def _check_span(item: Item, name: str, span: Sequence[float]) -> None:
     start, end = span
     duration = item.payload["video"]["duration"]
     if not 0 <= start < end:
-        raise InputError(
-            f"{item.name}: {name} goes from {start:g} to {end:g} s. The start must be first, at 0 or later."
-        )
+        raise InputError(f"{item.name}: {name} goes from {start:g} to {end:g} s. The start comes first, at 0 or later.")
     if duration is not None and end > duration + SLACK_S:
         raise InputError(f"{item.name}: {name} ends at {end:g} s, after the video's end at {duration:g} s.")
 

@@ -66,7 +66,7 @@ class Timeline {
     this.place(bar, piece.start, piece.end);
     for (const edge of ["start", "end"]) {
       const handle = el("div", {
-        class: `rv-handle rv-${edge}`, role: "slider", tabindex: "0", "aria-label": `${edge} of ${index + 1}`,
+        class: `rv-handle rv-${edge}`, role: "slider", tabindex: "0", "aria-label": `drag the ${edge} of ${index + 1}`,
         "aria-valuemin": 0, "aria-valuemax": this.duration, "aria-valuenow": piece[edge],
         "aria-valuetext": clockText(piece[edge]),
         onkeydown: (event) => {
