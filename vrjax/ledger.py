@@ -6,6 +6,7 @@ Programs are compiled ahead of their first call, so that compile time is measure
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -18,15 +19,29 @@ from vrjax.errors import RunError
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """program: name; shapes: of its arguments that vary; seconds: compile time; after_warm_up: came unexpectedly."""
+    """program: name; shapes: of its arguments that vary; seconds: compile time; after_warm_up: came unexpectedly;
+    program_hash: of what was given to the compiler (`lowered_hash`).
+    """
 
     program: str
     shapes: str
     seconds: float
     after_warm_up: bool
+    program_hash: str = ""
 
     def as_row(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def lowered_hash(lowered: Any) -> str:
+    """Sixteen digits that name a lowered program (its StableHLO text): equal ones compile to the same."""
+    return hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
+
+
+def call(program: str, key: Any, jitted: Any, *args: Any) -> Any:
+    """`Ledger.run` without a ledger."""
+    del program, key
+    return jitted(*args)
 
 
 @dataclass
@@ -59,8 +74,10 @@ class Ledger:
                     f"program {program!r} was about to be compiled again after warm-up, for {key}. Add a bucket."
                 )
             start = time.perf_counter()
-            compiled = jitted.lower(*args).compile()
-            entry = LedgerEntry(program, str(key), time.perf_counter() - start, self._frozen)
+            lowered = jitted.lower(*args)
+            compiled = lowered.compile()
+            seconds = time.perf_counter() - start
+            entry = LedgerEntry(program, str(key), seconds, self._frozen, lowered_hash(lowered))
             self.entries.append(entry)
             if self.listener is not None:
                 self.listener(entry)

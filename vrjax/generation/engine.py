@@ -128,7 +128,7 @@ class Engine:
         self.masks = VocabularyMasks(jnp.asarray(allowed), jnp.asarray(ends))
         unroll = self.options.unroll
         if unroll is None:
-            size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params["text"]))
+            size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.params["text"]))
             unroll = jax.default_backend() == "cpu" and size < MOST_UNROLLED_BYTES
         self.unroll = unroll
         self.axes = 1 if self.config.text.sections is None else 3
@@ -218,22 +218,11 @@ class Engine:
         Between chunks, where at most half of a prompt's samples go on, the finished ones are left behind, so that one
         long sample does not hold the rest.
         """
-        numbers, kind = sampling.numbers(), sampling.kind
-        rows, place = keys.shape[:2], prefix.mask.shape[1]
-        capacity = bucket(sampling.max_tokens, 16)
-        shape = (*rows, place, capacity, kind)
-        drawn = Drawn.room(rows[0], rows[1], capacity)
-        if (kind, capacity) not in self._start_programs:
-            start = partial(decoding.start, kind=kind, capacity=capacity)
-            self._start_programs[kind, capacity] = jax.jit(start)
-        if kind not in self._decode_programs:
-            self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind), donate_argnums=2)
-        state = self.ledger.run("start", shape, self._start_programs[kind, capacity], prefix, keys, self.masks, numbers)
+        state = self.start(prefix, keys, sampling)
+        drawn = Drawn.room(*keys.shape[:2], state.tokens.shape[2])
         for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
-            limit = np.int32(min(until, sampling.max_tokens))
-            program = self._decode_programs[kind]
-            arguments = (self.params, prefix, state, self.masks, numbers, limit, self.unrolled_layers())
-            state = self.run("decode", (*state.done.shape, *shape[2:]), program, *arguments)
+            limit = min(until, sampling.max_tokens)
+            state = self.go_on(prefix, state, sampling, limit)
             done = np.asarray(state.done)
             if done.all():
                 break
@@ -241,10 +230,36 @@ class Engine:
             if keep is not None and limit < sampling.max_tokens:
                 drawn.write(state)
                 drawn.place = np.take_along_axis(drawn.place, keep, 1)
-                key = (*done.shape, keep.shape[1], *shape[2:])
-                state = self.ledger.run("compact", key, self._compact_program, state, keep)
+                state = self.compact(prefix, state, sampling, keep)
         drawn.write(state)
         return drawn
+
+    def start(self, prefix: Prefix, keys: Array, sampling: SamplingOptions) -> DecodeState:
+        """Room for the longest responses, and the first token of each row [B, G] of `keys`."""
+        kind, capacity = sampling.kind, bucket(sampling.max_tokens, 16)
+        if (kind, capacity) not in self._start_programs:
+            start = partial(decoding.start, kind=kind, capacity=capacity)
+            self._start_programs[kind, capacity] = jax.jit(start)
+        key = (*keys.shape[:2], prefix.mask.shape[1], capacity, kind)
+        program = self._start_programs[kind, capacity]
+        return self.ledger.run("start", key, program, prefix, keys, self.masks, sampling.numbers())
+
+    def go_on(self, prefix: Prefix, state: DecodeState, sampling: SamplingOptions, limit: int) -> DecodeState:
+        """Draw until each row of `state`, which is given up, is done or has `limit` tokens."""
+        kind = sampling.kind
+        if kind not in self._decode_programs:
+            self._decode_programs[kind] = jax.jit(partial(self._run_decode, kind), donate_argnums=2)
+        numbers, layers = sampling.numbers(), self.unrolled_layers()
+        arguments = (self.params, prefix, state, self.masks, numbers, np.int32(limit), layers)
+        return self.run("decode", _decode_key(prefix, state, kind), self._decode_programs[kind], *arguments)
+
+    def compact(
+        self, prefix: Prefix, state: DecodeState, sampling: SamplingOptions, keep: Int[np.ndarray, "B W"]
+    ) -> DecodeState:
+        """The columns `keep` of `state` (see `decode.columns_to_keep`)."""
+        rows, columns, *rest = _decode_key(prefix, state, sampling.kind)
+        key = (rows, columns, keep.shape[1], *rest)
+        return self.ledger.run("compact", key, self._compact_program, state, keep)
 
     def unrolled_layers(self) -> tuple[Any, ...] | None:
         """The decoder's layers one by one where they are run unrolled; made once for a set of weights."""
@@ -355,3 +370,7 @@ class Engine:
             processed_log_probs=drawn.processed[row, column, :length],
             finished=bool(drawn.done[row, column]),
         )
+
+
+def _decode_key(prefix: Prefix, state: DecodeState, kind: tuple[bool, bool, bool]) -> tuple:
+    return (*state.done.shape, prefix.mask.shape[1], state.tokens.shape[2], kind)

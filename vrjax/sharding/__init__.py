@@ -1,17 +1,19 @@
 """Where arrays live: the device mesh and the rules that map logical axes to it."""
 
-from vrjax.sharding.local import local_mesh, to_local
-from vrjax.sharding.mesh import MESH_AXES, make_mesh
+from vrjax.sharding.local import local_mesh, processes_of, to_local
+from vrjax.sharding.mesh import MESH_AXES, is_cpu, make_mesh
 from vrjax.sharding.rules import Rules, Sharder, map_parameters, parameter_shardings, rollout_rules, spec, update_rules
 
 __all__ = [
     "MESH_AXES",
     "Rules",
     "Sharder",
+    "is_cpu",
     "local_mesh",
     "make_mesh",
     "map_parameters",
     "parameter_shardings",
+    "processes_of",
     "rollout_rules",
     "spec",
     "to_local",

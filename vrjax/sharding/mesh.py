@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from vrjax.errors import InputError
@@ -18,13 +19,19 @@ from vrjax.errors import InputError
 MESH_AXES = ("data", "fsdp", "seq", "tensor")
 
 
+def is_cpu(mesh: Mesh) -> bool:
+    """Whether the mesh is one of processors, fake devices included; its devices need not be at hand."""
+    return mesh.devices.flat[0].platform == "cpu"
+
+
 def make_mesh(
     data: int = 1, fsdp: int = -1, seq: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
 ) -> Mesh:
     """Arrange devices (default: all of them, in every process) in a mesh with the axes MESH_AXES.
 
-    One of the sizes may be -1: it takes what the others leave. Raises InputError where the sizes do not multiply out
-    to the number of devices.
+    One of the sizes may be -1: it takes what the others leave. The devices of a process form a block, the tensor axis
+    first, so that each can sample on its own (`local_mesh`). Raises InputError where the sizes do not multiply out to
+    the number of devices.
     """
     found = list(devices) if devices is not None else jax.devices()
     sizes: dict[str, int] = dict(zip(MESH_AXES, (data, fsdp, seq, tensor), strict=True))
@@ -40,4 +47,32 @@ def make_mesh(
             f"mesh ({asked}): the sizes ask for {'a multiple of ' if free else ''}{fixed} devices, but there are "
             f"{len(found)}. Change a size, or set one to -1 to take what is left."
         )
-    return jax.make_mesh(tuple(sizes.values()), MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES), devices=found)
+    types = (AxisType.Auto,) * len(MESH_AXES)
+    blocks = process_blocks(tuple(sizes.values()), found)
+    if blocks is not None:
+        return Mesh(blocks, MESH_AXES, axis_types=types)
+    return jax.make_mesh(tuple(sizes.values()), MESH_AXES, axis_types=types, devices=found)
+
+
+def process_blocks(sizes: tuple[int, ...], devices: Sequence[Any]) -> np.ndarray | None:
+    """Devices [*sizes] so that those of each process are a block, which fills the last axes first.
+
+    None where there is one process, or its devices do not divide into the axes.
+
+    sizes (2, 2, 2), 2 processes of 4:   0 0 | 1 1      the last two axes lie within a process
+                                         0 0 | 1 1
+    """
+    processes = {device.process_index for device in devices}
+    if len(processes) == 1:
+        return None
+    within, left = [], len(devices) // len(processes)
+    for size in reversed(sizes):
+        within.insert(0, math.gcd(size, left))
+        left //= within[0]
+    if left != 1 or len(devices) % len(processes):
+        return None
+    grid = np.empty(len(devices), object)
+    grid[:] = sorted(devices, key=lambda device: (device.process_index, device.id))
+    across = [size // part for size, part in zip(sizes, within, strict=True)]
+    pairs = [axis for number in range(len(sizes)) for axis in (number, len(sizes) + number)]
+    return grid.reshape(*across, *within).transpose(pairs).reshape(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import jax
@@ -11,9 +12,11 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vrjax.errors import InputError
+from vrjax.ledger import call
 from vrjax.sharding import parameter_shardings, update_rules
 from vrjax.training.state import TrainState, split_parameters
 
+Run = Callable[..., Any]  # (name, key, jitted, *arguments) -> result
 ROWS = PartitionSpec(("data", "fsdp"))
 
 
@@ -32,14 +35,20 @@ def check_batch(rows: int, micro_batches: int, mesh: Mesh, field: str = "batch.v
 
 
 def place_state(
-    params: nnx.State, optimizer: optax.GradientTransformation, freeze_vision: bool, mesh: Mesh, config: Any
+    params: nnx.State,
+    optimizer: optax.GradientTransformation,
+    freeze_vision: bool,
+    mesh: Mesh,
+    config: Any,
+    run: Run = call,
 ) -> tuple[TrainState, Any]:
     """The state before the first step, in float32, and its shardings: moments lie where their parameters lie.
 
-    `params` is given up: its memory becomes the state's.
+    `params` is given up: its memory becomes the state's. run: what calls the program, such as a ledger's.
     """
     places = parameter_shardings(params, mesh, update_rules(), config)
-    return _place(*split_parameters(params, freeze_vision), *split_parameters(places, freeze_vision), optimizer, mesh)
+    trained, frozen = split_parameters(params, freeze_vision)
+    return _place(trained, frozen, *split_parameters(places, freeze_vision), optimizer, mesh, run)
 
 
 def place_adapters(
@@ -49,10 +58,11 @@ def place_adapters(
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     config: Any,
+    run: Run = call,
 ) -> tuple[TrainState, Any]:
     """The same with adapters trained and the whole base model frozen; both are given up."""
     base_at = parameter_shardings(base, mesh, update_rules(), config)
-    return _place(adapters, base, adapters_at, base_at, optimizer, mesh)
+    return _place(adapters, base, adapters_at, base_at, optimizer, mesh, run)
 
 
 def _place(
@@ -62,6 +72,7 @@ def _place(
     frozen_at: nnx.State,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
+    run: Run,
 ) -> tuple[TrainState, Any]:
     whole = NamedSharding(mesh, PartitionSpec())
     moments_at = optax.tree.map_params(
@@ -77,7 +88,8 @@ def _place(
         trained, frozen = (jax.tree.map(lambda x: x.astype(jnp.float32), tree) for tree in (trained, frozen))
         return TrainState(jnp.zeros((), jnp.int32), trained, frozen, optimizer.init(trained))
 
-    return jax.jit(start, out_shardings=shardings, donate_argnums=(0, 1))(trained, frozen), shardings
+    program = jax.jit(start, out_shardings=shardings, donate_argnums=(0, 1))
+    return run("place", None, program, trained, frozen), shardings
 
 
 def place_rows(rows: Any, mesh: Mesh) -> Any:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.run_directory import RunDirectory, resolved
-from vrjax.sharding import Sharder, make_mesh, update_rules
+from vrjax.sharding import Sharder, is_cpu, make_mesh, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
 from vrjax.training.data import BatchIterator, Corpus
@@ -110,8 +110,10 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
 
 
 def forward_options(compute: str, remat: bool, model: LoadedModel, mesh: Mesh) -> ForwardOptions:
-    """How a configuration's forward pass runs here. compute: auto is bfloat16 on accelerators, float32 on CPUs."""
-    on_cpu = jax.default_backend() == "cpu"
+    """How a configuration's forward pass runs on the mesh's devices. compute: auto is bfloat16 on accelerators, float32
+    on CPUs.
+    """
+    on_cpu = is_cpu(mesh)
     narrow = not on_cpu if compute == "auto" else compute == "bfloat16"
     return ForwardOptions(
         dtype=jnp.bfloat16 if narrow else jnp.float32,

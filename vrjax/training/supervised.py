@@ -30,7 +30,7 @@ from vrjax.training.preparation import Prepared, prepare
 from vrjax.training.rows import Rows
 from vrjax.training.schedule import Schedule
 from vrjax.training.state import TrainState
-from vrjax.training.supervised_step import make_loss_sums, make_train_step
+from vrjax.training.supervised_step import jit_train_step, make_loss_sums, make_train_step
 from vrjax.training.termination import TerminationRequest
 from vrjax.video import ReaderPool
 
@@ -80,7 +80,7 @@ def _train(
     step_function = make_train_step(
         graph, prepared.optimizer, prepared.rate, options, freeze, config.batch.micro_batches
     )
-    train_step = jax.jit(step_function, donate_argnums=0, out_shardings=(prepared.shardings, None))
+    train_step = jit_train_step(step_function, prepared.shardings)
     ledger = Ledger(config.recompilation, lambda entry: run.append(LEDGER, [entry.as_row()]))
     warm_up = _WarmUp(ledger, prepared)
     validation = _Validation(config, prepared, run, log, ledger, warm_up)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,3 +68,8 @@ def make_train_step(
         return state, {"loss": nll / weight, "grad_norm": norm, "learning_rate": learning_rate, "tokens": tokens}
 
     return train_step
+
+
+def jit_train_step(step: TrainStep, shardings: Any) -> Any:
+    """The update as it is compiled: the state is given up, and comes back where it lay (`place_state`)."""
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))

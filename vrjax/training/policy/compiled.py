@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
+import optax
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -17,16 +18,28 @@ from vrjax.models.parameters import cast_parameters
 from vrjax.training.policy.batch import PolicyBatch
 from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.policy.packing import GroupSize
-from vrjax.training.policy.preparation import PreparedPolicy
-from vrjax.training.policy.programs import make_log_probs, make_update
+from vrjax.training.policy.programs import Policy, make_log_probs, make_update
 from vrjax.training.policy_loss import PolicyTargets
 from vrjax.training.state import TrainState
+
+
+class Parts(Protocol):
+    """What the programs are made of: a run that is prepared (`PreparedPolicy`), or its parts (`PolicyParts`)."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def optimizer(self) -> optax.GradientTransformation: ...
+    @property
+    def rate(self) -> optax.Schedule: ...
+    @property
+    def shardings(self) -> Any: ...
 
 
 class PolicyPrograms:
     """Update, log-probs of the policy and of the reference; one program for each size of rows."""
 
-    def __init__(self, config: GrpoConfig, prepared: PreparedPolicy, ledger: Ledger) -> None:
+    def __init__(self, config: GrpoConfig, prepared: Parts, ledger: Ledger) -> None:
         self._config, self._prepared, self._ledger = config, prepared, ledger
         self._made: dict[Any, Any] = {}
 

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from vrjax.errors import InputError
 from vrjax.generation.recipe import PromptRecipe
+from vrjax.ledger import call
 from vrjax.loading import LoadedModel, abstract_model, write_adapter_note
 from vrjax.models.lora import make_adapters
 from vrjax.rewards import RewardFunction, load_reward
@@ -22,7 +23,7 @@ from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import ModelDirectory
 from vrjax.training.data import Corpus
 from vrjax.training.logging import RunLog
-from vrjax.training.placement import check_batch, place_adapters, place_state
+from vrjax.training.placement import Run, check_batch, place_adapters, place_state
 from vrjax.training.policy.config import FREE_GRPO_FIELDS, GrpoConfig
 from vrjax.training.policy.programs import Policy
 from vrjax.training.policy.prompts import PromptItem, PromptIterator, QuestionText, read_prompt
@@ -72,6 +73,43 @@ class PreparedPolicy:
         )
 
 
+@dataclass(frozen=True)
+class PolicyParts:
+    """What the programs of a policy run are made of and work on. abstract: shapes of the whole model's parameters."""
+
+    abstract: nnx.State
+    policy: Policy
+    optimizer: optax.GradientTransformation
+    rate: optax.Schedule
+    state: TrainState
+    shardings: Any
+
+
+def assemble_policy(config: GrpoConfig, model: LoadedModel, mesh: Mesh, steps: int, run: Run = call) -> PolicyParts:
+    """Policy, optimiser and first state of a run of `steps` steps; the model's parameters are given up.
+
+    run: what calls the programs (name, key, jitted, arguments). Nothing here reads a number of the parameters, so that
+    with shapes in their place, and a `run` that answers with shapes, the same programs are made for a machine that is
+    not at hand.
+    """
+    abstract = abstract_model(model.config)[1]
+    options = forward_options(config.compute, config.remat, model, mesh)
+    policy = Policy(model.graph, options, config.rollout.temperature, config.lora, config.freeze_vision)
+    optimizer = make_optimizer(config.optimizer, steps * config.inner_epochs)
+    if config.lora is None:
+        state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config, run)
+    else:
+        if not isinstance(config.model, ModelDirectory):
+            raise InputError("lora: adapters need a base model in a directory, since checkpoints do not hold it.")
+        lora = config.lora
+        adapters = jax.eval_shape(lambda: make_adapters(abstract, lora))
+        adapters_at = parameter_shardings(adapters, mesh, update_rules(), model.config)
+        fresh = run("adapters", None, jax.jit(lambda: make_adapters(abstract, lora), out_shardings=adapters_at))
+        state, shardings = place_adapters(fresh, adapters_at, model.params, optimizer, mesh, model.config, run)
+    rate = config.optimizer.rate(steps * config.inner_epochs)
+    return PolicyParts(abstract, policy, optimizer, rate, state, shardings)
+
+
 def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: ReaderPool) -> PreparedPolicy:
     """Check the settings first, then load. Raises InputError or RunError, naming what to change."""
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.seq, config.mesh.tensor)
@@ -82,7 +120,6 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     run.record_environment()
 
     model = open_model(config.model, mesh)
-    abstract = abstract_model(model.config)[1]
     template = ResponseTemplate(instruction=config.instruction)
     keep_model_files(model, PromptRecipe(config.frames, instruction=template.instruction_text), run)
 
@@ -96,21 +133,9 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     schedule = Schedule(corpus.sizes, corpus.counts, weights, buckets, rollout.prompts, config.seed)
     steps = config.steps if config.steps is not None else count_steps(schedule, config.epochs)
 
-    options = forward_options(config.compute, config.remat, model, mesh)
-    policy = Policy(model.graph, options, rollout.temperature, config.lora, config.freeze_vision)
-    optimizer = make_optimizer(config.optimizer, steps * config.inner_epochs)
-    if config.lora is None:
-        state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config)
-    else:
-        if not isinstance(config.model, ModelDirectory):
-            raise InputError("lora: adapters need a base model in a directory, since checkpoints do not hold it.")
-        lora = config.lora
-        adapters = jax.eval_shape(lambda: make_adapters(abstract, lora))
-        adapters_at = parameter_shardings(adapters, mesh, update_rules(), model.config)
-        fresh = jax.jit(lambda: make_adapters(abstract, lora), out_shardings=adapters_at)()
-        state, shardings = place_adapters(fresh, adapters_at, model.params, optimizer, mesh, model.config)
-        if run.writes:
-            write_adapter_note(run.path / "model", lora, str(config.model.path))
+    parts = assemble_policy(config, model, mesh, steps)
+    if config.lora is not None and isinstance(config.model, ModelDirectory) and run.writes:
+        write_adapter_note(run.path / "model", config.lora, str(config.model.path))
 
     rows = {
         f"{corpus.records[row.record].video_id}/{corpus.records[row.record].questions[row.questions[0]].question_id}": n
@@ -135,17 +160,17 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     return PreparedPolicy(
         mesh=mesh,
         model=replace(model, params=nnx.State({})),
-        abstract=abstract,
+        abstract=parts.abstract,
         corpus=corpus,
         buckets=buckets,
         schedule=schedule,
         steps=steps,
         reward=reward,
-        policy=policy,
-        optimizer=optimizer,
-        rate=config.optimizer.rate(steps * config.inner_epochs),
-        state=state,
-        shardings=shardings,
+        policy=parts.policy,
+        optimizer=parts.optimizer,
+        rate=parts.rate,
+        state=parts.state,
+        shardings=parts.shardings,
         item_of=item_of,
         plan_of=plan_of,
     )

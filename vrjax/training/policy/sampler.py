@@ -21,7 +21,7 @@ from vrjax.generation.prompts import Vision
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
 from vrjax.models.parameters import cast_parameters
-from vrjax.sharding import Sharder, local_mesh, parameter_shardings, rollout_rules, to_local
+from vrjax.sharding import Sharder, is_cpu, local_mesh, parameter_shardings, rollout_rules, to_local
 from vrjax.training.policy.config import RolloutConfig
 from vrjax.training.policy.groups import Group
 from vrjax.training.policy.programs import Policy
@@ -75,7 +75,11 @@ class Sampler:
         """Take the policy as it is now."""
         params = to_local(self._ledger.run("spread", None, self._spread, state.params, state.frozen), self._local)
         if self._engine is None:
-            options = EngineOptions(batch_rows=max(self._config.batch_rows, self._config.group), timed=True)
+            options = EngineOptions(
+                batch_rows=max(self._config.batch_rows, self._config.group),
+                timed=True,
+                unroll=None if is_cpu(self._local) else False,
+            )
             shard = Sharder(self._local, rollout_rules())
             self._engine = Engine(replace(self._model, params=params), options, self._ledger, shard)
         else:
