@@ -21,6 +21,7 @@ from vrjax.commands.compare import Compare
 from vrjax.commands.convert_gguf import ConvertGguf
 from vrjax.commands.evaluate import Evaluate
 from vrjax.commands.export import Export
+from vrjax.commands.plan import PlanRun
 from vrjax.commands.score import Score
 from vrjax.commands.train import Train
 from vrjax.commands.transcribe import Transcribe
@@ -29,6 +30,7 @@ from vrjax.errors import VrjaxError
 Commands = (
     Annotated[Answer, tyro.conf.subcommand("answer")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[PlanRun, tyro.conf.subcommand("plan")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Ace, tyro.conf.subcommand("ace")]
@@ -64,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["train"]:  # what follows the experiment's file changes its fields, not the command's options
         own, fields = Train.split(words[1:])
         words = ["train", *own]
+    elif words[:1] == ["plan"]:
+        own, fields = PlanRun.split(words[1:])
+        words = ["plan", *own]
     elif words[:1] == ["evaluate"]:  # --benchmark.FIELD belongs to the benchmark
         own, fields = Evaluate.split(words[1:])
         if "--help" in fields:
@@ -77,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Video language models that show their evidence, in JAX.",
         args=words,
     )
-    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train | Evaluate) else command.run))
+    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train | Evaluate | PlanRun) else command.run))
 
 
 if __name__ == "__main__":

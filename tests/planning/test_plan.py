@@ -1,0 +1,152 @@
+"""Plans against what runs compile and hold, and against counts by hand; on TPU slices where libtpu is installed."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+
+from tests.training.policy_run import policy_config
+from tests.training.shapes_run import tiny_config
+from vrjax.errors import InputError
+from vrjax.planning import make_plan, open_topology
+from vrjax.training import BatchConfig, RolloutConfig, grpo, sft
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "tests/planning/plan_config.py"
+HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
+needs_libtpu = pytest.mark.skipif(not HAS_LIBTPU, reason="libtpu is not installed (pip install 'vrjax[plan]')")
+
+
+def vrjax_plan(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vrjax.cli", "plan", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def ledger_of(run: Path) -> dict[tuple[str, str], str]:
+    rows = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    return {(row["program"], row["shapes"]): row["program_hash"] for row in rows}
+
+
+def hashes(plan) -> dict[tuple[str, str], str]:
+    return {(program.name, program.key): program.hash for program in plan.programs}
+
+
+def test_a_policy_run_compiles_what_was_planned(world: Path, tmp_path: Path) -> None:
+    """Program by program, by the hash of what the compiler is given."""
+    rollout = RolloutConfig(prompts=2, group=2, max_tokens=12, top_p=0.9)
+    config = policy_config(world, tmp_path / "run", steps=1, rollout=rollout, max_programs=1)
+    grpo(config)
+    ran = ledger_of(tmp_path / "run")
+    planned = hashes(make_plan(config, "cpu:1", every_size=True))
+    both = ran.keys() & planned.keys()
+    assert {name for name, _ in both} >= {"reference_of", "spread", "vision", "prefill", "start", "decode", "update"}
+    assert {name for name, _ in both} >= {"reference", "unstack"}
+    assert {key: ran[key] for key in both} == {key: planned[key] for key in both}
+    # only the length of a shorter prompt and fewer samples may be missing
+    assert {name for name, _ in ran.keys() - planned.keys()} <= {"prefill", "start", "decode", "compact"}
+
+
+def test_a_supervised_run_compiles_what_was_planned(world: Path, tmp_path: Path) -> None:
+    batch = BatchConfig(videos=2, questions=2, max_programs=1)
+    config = tiny_config(world, tmp_path / "run", steps=1, batch=batch)
+    config = replace(config, optimizer=replace(config.optimizer, warmup=0), validation=config.data)
+    sft(config)
+    assert ledger_of(tmp_path / "run") == {
+        key: value for key, value in hashes(make_plan(config, "cpu:1")).items() if key[0] != "place"
+    }
+
+
+def test_memory_of_one_device_is_that_of_its_arrays(world: Path, tmp_path: Path) -> None:
+    config = policy_config(world, tmp_path / "run")
+    plan = make_plan(replace(config, max_length=200), "cpu:1")
+    assert plan.fits
+    weights = plan.parameters * 4 / 2**30
+    held = plan.memory["trained parameters"] + plan.memory["frozen parameters"]
+    assert held == pytest.approx(weights, abs=2e-4)
+    update = next(program for program in plan.programs if program.name == "update")
+    resident = sum(update.resident.values())
+    assert update.peak == update.arguments + update.outputs - update.aliased + update.temporary + resident
+    assert set(update.resident) == {"reference policy", "vision features"}
+
+
+def test_eight_fake_devices(tmp_path: Path) -> None:
+    """data 2, fsdp 2, tensor 2: an eighth of the work each, and gradients that are summed over the rows' devices."""
+    fields = ["--mesh.data", "2", "--mesh.fsdp", "2", "--mesh.tensor", "2"]
+    picture = tmp_path / "plan.svg"
+    eight = vrjax_plan(CONFIG, "--topology", "cpu:8", *fields, "--json", "--picture", str(picture))
+    assert eight.returncode == 0, eight.stderr[-3000:]
+    one = json.loads(vrjax_plan(CONFIG, "--topology", "cpu:1", "--json").stdout)
+    eight = json.loads(eight.stdout)
+    programs = [{program["program"]: program for program in plan["programs"]} for plan in (one, eight)]
+    assert eight["fits"]
+    assert eight["mesh"] == {"data": 2, "fsdp": 2, "seq": 1, "tensor": 2}
+    assert programs[1]["update"]["flops"] == pytest.approx(programs[0]["update"]["flops"] / 8)
+    assert not programs[0]["update"]["collectives"]
+    assert programs[1]["update"]["collectives"]["all-reduce"]["bytes"] > 0
+    assert eight["memory_gib"]["trained parameters"] < 0.3 * one["memory_gib"]["trained parameters"]
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topology", "v9z:2x2"], "topology 'v9z:2x2' is not known"),
+        (["--topology", "cpu:4", "--mesh.tensor", "3"], "the sizes ask for a multiple of 3 devices, but there are 4"),
+        (["--topology", "cpu:8", "--mesh.tensor", "8"], "4 heads  not divisible by 8 (tensor 8)"),
+        (["--topology", "cpu:8"], "does not divide into 1 micro-batches over data × fsdp = 8"),
+        (["--topology", "cpu:1", "--max-length", "40"], "leave 8 for it beside the responses"),
+        (["--topology", "cpu:1", "--video", "large"], "give WIDTHxHEIGHTxSECONDS"),
+        (["--topology", "v5e:2x2x2"], "has 2 sizes" if HAS_LIBTPU else "libtpu is not installed"),
+    ],
+)
+def test_what_cannot_be_planned_is_named_first(arguments: list[str], says: str) -> None:
+    found = vrjax_plan(CONFIG, *arguments)
+    assert found.returncode == 2, found.stderr[-2000:]
+    assert says in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_more_fake_devices_than_this_process_has() -> None:
+    with pytest.raises(InputError, match="XLA_FLAGS=--xla_force_host_platform_device_count=512"):
+        open_topology("cpu:512")
+    assert len(open_topology("cpu:1").devices) == 1
+    assert jax.devices("cpu")[0] in open_topology("cpu:1").devices
+
+
+@needs_libtpu
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2", "v5p:2x2x1"])
+def test_a_slice_that_is_not_here(topology: str) -> None:
+    found = vrjax_plan(CONFIG, "--topology", topology, "--mesh.tensor", "2", "--json")
+    assert found.returncode == 0, found.stderr[-3000:]
+    plan = json.loads(found.stdout)
+    assert plan["fits"]
+    assert plan["devices"] == 4
+    assert plan["step_s"] > 0
+    assert all(program["peak_gib"] < plan["chip_gib"] for program in plan["programs"])
+
+
+@needs_libtpu
+def test_too_little_memory_is_an_answer() -> None:
+    """2.6 billion parameters with their moments on one chip of 16 GB."""
+    found = vrjax_plan(CONFIG, "--topology", "v5e:1x1", "--json", PLAN_WIDTH="8192", PLAN_LAYERS="5")
+    assert found.returncode == 1, found.stderr[-3000:]
+    plan = json.loads(found.stdout)
+    assert not plan["fits"]
+    assert plan["peak_gib"] > plan["chip_gib"] > 15
+    assert any("more than a TPU v5e has" in line for line in plan["advice"])
+    assert any("a larger slice" in line for line in plan["advice"])
+
+
+@needs_libtpu
+def test_a_slice_that_does_not_exist() -> None:
+    found = vrjax_plan(CONFIG, "--topology", "v5e:3x5")
+    assert found.returncode == 2
+    assert "there is no such slice" in found.stderr

@@ -1,0 +1,193 @@
+"""The programs of a policy run (GRPO), in the order of its first step, each compiled and none run.
+
+    place ─▶ reference_of ─▶ spread ─▶ vision, prefill, start, decode ─▶ reference ─▶ [log_probs] ─▶ update
+
+Trainer, sampler and engine are the run's own; only their arrays are shapes (`recorder`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from vrjax.errors import InputError
+from vrjax.generation.engine import Engine
+from vrjax.generation.prompts import Prompt, Vision
+from vrjax.generation.sampling import row_keys
+from vrjax.loading import LoadedModel
+from vrjax.models.qwen2_5_vl.layout import Grid
+from vrjax.planning.recorder import PlanLedger
+from vrjax.planning.workload import Workload
+from vrjax.sharding import processes_of
+from vrjax.training.buckets import RowSize
+from vrjax.training.placement import ROWS, check_batch
+from vrjax.training.policy.batch import PolicyBatch
+from vrjax.training.policy.compiled import PolicyPrograms
+from vrjax.training.policy.config import GrpoConfig
+from vrjax.training.policy.packing import LEVELS, GroupRows, GroupSize, empty_part, token_places
+from vrjax.training.policy.preparation import PolicyParts, assemble_policy
+from vrjax.training.policy.sampler import Sampler
+from vrjax.training.policy_loss import Counted, PolicyTargets
+from vrjax.training.rows import empty_vision
+
+
+def plan_policy(
+    config: GrpoConfig, model: LoadedModel, mesh: Mesh, work: Workload, ledger: PlanLedger, *, every_size: bool = False
+) -> PolicyParts:
+    """Compile all programs of a step. every_size: rows for short responses too, not the longest alone.
+
+    Raises InputError where mesh, batch and model do not fit together, before anything is compiled.
+    """
+    rollout, processes = config.rollout, processes_of(mesh)
+    check_batch(rollout.prompts * config.split_groups, config.micro_batches, mesh, "rollout.prompts × split_groups")
+    if rollout.prompts % processes:
+        raise InputError(
+            f"rollout.prompts {rollout.prompts} is not divisible by {processes} processes, each of which samples its "
+            "own. Change the number."
+        )
+    ledger.phase = "start"
+    parts = assemble_policy(config, model, mesh, work.steps, ledger.run)
+    programs = PolicyPrograms(config, parts, ledger)
+    ledger.alive = {"training state": parts.state}
+    reference = programs.reference_of(parts.state)
+    ledger.alive["reference policy"] = reference
+
+    # ---- Rollout: each process samples its own prompts
+    ledger.phase = "rollout"
+    sampler = Sampler(model, parts.abstract, parts.policy, mesh, rollout, ledger)
+    sampler.load(parts.state)
+    ledger.alive["sampling weights"] = sampler.engine.params
+    prompts = rollout.prompts // processes
+    with_vision = _encode(sampler.engine, work.grids, prompts, ledger)
+    ledger.alive["vision features"] = _kept_features(sampler.engine, with_vision, prompts)
+    largest = max(work.buckets, key=lambda bucket: bucket.length)
+    for bucket in work.buckets if every_size else (largest,):
+        _sample(sampler.engine, config, bucket, max(with_vision, key=len), prompts, ledger)
+    ledger.alive.pop("sampling weights")
+
+    # ---- Update
+    for bucket in work.buckets:
+        for size in group_sizes(config, bucket, model.config.vision.merge_size**2, every_size=every_size):
+            batch = abstract_batch(config, model, mesh, size, bucket, parts)
+            targets, ledger.calls = batch.targets, 1
+            if reference is not None:
+                ledger.phase = "reference"
+                targets = replace(targets, reference=programs.reference(reference, parts.state, batch))
+            rows = jax.ShapeDtypeStruct(batch.rows.place.shape, jnp.float32, sharding=NamedSharding(mesh, ROWS))
+            if config.inner_epochs > 1:
+                ledger.phase = "log_probs"
+                programs.log_probs(parts.state, batch)
+                targets = replace(targets, old=rows)
+            if config.lookahead:
+                targets = replace(targets, sampler=rows)
+            ledger.phase, ledger.calls = "update", config.inner_epochs
+            programs.update(parts.state, batch, targets)
+    ledger.calls = 1
+    return parts
+
+
+def _encode(
+    engine: Engine, grids: Sequence[tuple[Grid, ...]], prompts: int, ledger: PlanLedger
+) -> list[tuple[Vision, ...]]:
+    """Compile the tower for every grid; each kind of prompt with its images and videos, encoded."""
+    tower, values = engine.vision.run, engine.config.vision.patch_values
+
+    def run(inputs: Any) -> jax.Array:
+        shape = tower(inputs)
+        return jnp.zeros(shape.shape, shape.dtype)  # the engine places features of shapes as it does others
+
+    engine.vision.run = run
+    found = []
+    for kind in grids:
+        vision = tuple(
+            Vision(np.zeros((math.prod(grid), values), np.uint8), grid, 1.0, f"{number} {grid}")
+            for number, grid in enumerate(kind)
+        )
+        ledger.calls = prompts * len(kind)
+        engine.encode(vision)
+        found.append(vision)
+    ledger.calls = 1
+    return found
+
+
+def _kept_features(engine: Engine, kinds: Sequence[tuple[Vision, ...]], prompts: int) -> jax.ShapeDtypeStruct:
+    """The engine keeps a step's features, at most so many bytes, for the update to read."""
+    config, dtype = engine.config, jax.tree.leaves(engine.params)[0].dtype
+    unit, width = config.vision.merge_size**2, config.text.width
+    tokens = prompts * max(sum(math.prod(item.grid) for item in vision) // unit for vision in kinds)
+    room = engine.options.feature_cache_bytes // (width * dtype.itemsize)
+    return jax.ShapeDtypeStruct((min(tokens, room), width), dtype)
+
+
+def _sample(
+    engine: Engine, config: GrpoConfig, bucket: RowSize, vision: Sequence[Vision], prompts: int, ledger: PlanLedger
+) -> None:
+    """Compile prefill and decoding for prompts that fill a bucket."""
+    rollout, sampling = config.rollout, config.rollout.sampling()
+    at_once = min(max(1, engine.options.batch_rows // rollout.group), prompts)
+    length = bucket.length - rollout.max_tokens
+    prompt = _prompt_of(length, vision, engine.config.vision.merge_size**2)
+    batches = -(-prompts // at_once)
+    ledger.calls = batches
+    prefix = engine.prefill([prompt] * at_once, at_once)
+    keys = row_keys(0, 0, np.zeros(at_once, np.uint32), np.arange(rollout.group, dtype=np.uint32))
+    state = engine.start(prefix, keys, sampling)
+    chunk = min(engine.options.chunk, rollout.max_tokens)
+    ledger.calls, ledger.loop_trips = batches * -(-rollout.max_tokens // chunk), chunk
+    engine.go_on(prefix, state, sampling, chunk)
+    ledger.calls, ledger.loop_trips = 1, 1
+
+
+def _prompt_of(length: int, vision: Sequence[Vision], unit: int) -> Prompt:
+    """A prompt of `length` tokens whose images and videos come first; as many of them as there is room for."""
+    counts = [math.prod(item.grid) // unit for item in vision]
+    places = np.cumsum([0, *counts])
+    kept = int(np.searchsorted(places, length, side="right")) - 1
+    return Prompt(
+        np.zeros(length, np.int32),
+        np.zeros((3, length), np.int32),
+        length,
+        tuple(vision[:kept]),
+        tuple(int(place) for place in places[:kept]),
+    )
+
+
+def group_sizes(config: GrpoConfig, bucket: RowSize, merge: int, *, every_size: bool = True) -> list[GroupSize]:
+    """Sizes that rows of a bucket's prompts can have, from short responses to the longest, or the longest alone."""
+    responses = config.rollout.group // config.split_groups
+    most = responses * config.rollout.max_tokens
+    levels = LEVELS if every_size else LEVELS[-1:]
+    small = [GroupSize(1, math.ceil(most * level), 1, 1, 1) for level in levels]
+    return list(dict.fromkeys(size.padded(bucket, config.rollout.max_tokens, responses, merge) for size in small))
+
+
+def abstract_batch(
+    config: GrpoConfig, model: LoadedModel, mesh: Mesh, size: GroupSize, bucket: RowSize, parts: PolicyParts
+) -> PolicyBatch:
+    """A step's rows as shapes, made by the functions that pad rows without a prompt."""
+    count = config.rollout.prompts * config.split_groups
+    place = NamedSharding(mesh, ROWS)
+
+    def rows_of(row: Any) -> Any:
+        return jax.tree.map(lambda array: jax.ShapeDtypeStruct((count, *array.shape), array.dtype, sharding=place), row)
+
+    text = rows_of(empty_part(size, model.chat.pad_id))
+    features = vision = None
+    if config.freeze_vision:
+        shape = (count, size.features, model.config.text.width)
+        features = jax.ShapeDtypeStruct(shape, parts.policy.options.dtype, sharding=place)
+    else:
+        vision = rows_of(empty_vision(model.config.vision, bucket))
+    tokens = jax.ShapeDtypeStruct((count, size.targets), jnp.float32, sharding=place)
+    numbers = jax.ShapeDtypeStruct((count, size.targets), jnp.int32, sharding=place)
+    rows = GroupRows(text, numbers, features, vision)  # pyright: ignore[reportArgumentType]
+    targets = PolicyTargets(tokens, tokens, tokens, numbers)  # pyright: ignore[reportArgumentType]
+    nothing = np.zeros(token_places([None], size).shape, np.float32)
+    return PolicyBatch(size, rows, targets, nothing, nothing, nothing, Counted(1, 1), bucket)

@@ -1,0 +1,57 @@
+"""The programs of a supervised run, one update a bucket (and one loss, where there is validation), none run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+
+from vrjax.loading import LoadedModel
+from vrjax.planning.recorder import PlanLedger
+from vrjax.planning.workload import Workload
+from vrjax.training.buckets import RowSize
+from vrjax.training.config import SftConfig
+from vrjax.training.placement import ROWS, check_batch, place_state
+from vrjax.training.preparation import forward_options
+from vrjax.training.rows import Rows, empty_text, empty_vision
+from vrjax.training.state import TrainState, make_optimizer
+from vrjax.training.supervised_step import jit_train_step, make_loss_sums, make_train_step
+
+
+def plan_supervised(
+    config: SftConfig, model: LoadedModel, mesh: Mesh, work: Workload, ledger: PlanLedger
+) -> TrainState:
+    """Compile all programs. Raises InputError where mesh, batch and model do not fit together, before any of them."""
+    check_batch(config.batch.videos, config.batch.micro_batches, mesh)
+    ledger.phase = "start"
+    optimizer = make_optimizer(config.optimizer, work.steps)
+    state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config, ledger.run)
+    options = forward_options(config.compute, config.remat, model, mesh)
+    rate, parts = config.optimizer.rate(work.steps), config.batch.micro_batches
+    step = make_train_step(model.graph, optimizer, rate, options, config.freeze_vision, parts)
+    train_step = jit_train_step(step, shardings)
+    loss_sums = jax.jit(make_loss_sums(model.graph, options, config.freeze_vision))
+    ledger.alive = {"training state": state}
+    for bucket in work.buckets:
+        rows = abstract_rows(config, model, mesh, bucket)
+        ledger.phase = "update"
+        ledger.run("train", bucket, train_step, state, rows)
+        if config.validation:
+            ledger.phase = "validation"
+            ledger.run("validate", bucket, loss_sums, state.params, state.frozen, rows)
+    return state
+
+
+def abstract_rows(config: SftConfig, model: LoadedModel, mesh: Mesh, bucket: RowSize) -> Rows:
+    """A batch of a bucket as shapes, made by the functions that pad rows without a question."""
+    place = NamedSharding(mesh, ROWS)
+
+    def rows_of(row: Any) -> Any:
+        def batch(array: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((config.batch.videos, *array.shape), jnp.dtype(array.dtype), sharding=place)
+
+        return jax.tree.map(batch, row)
+
+    return Rows(rows_of(empty_text(bucket, model.chat.pad_id)), rows_of(empty_vision(model.config.vision, bucket)))

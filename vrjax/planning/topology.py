@@ -1,0 +1,110 @@
+"""Machines that need not be at hand: TPU slices that libtpu describes, and fake CPU devices.
+
+v5e:4x8      32 chips of a TPU v5e in 4 x 8      v5p:2x2x4, v6e:4x4 likewise
+cpu:8        8 CPU devices in this process
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from vrjax.errors import InputError
+
+GIB = 1 << 30
+LIBTPU = "libtpu is not installed, and without it nothing is compiled for a TPU. Run: pip install 'vrjax[plan]'"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One chip. memory: bytes that a program can use; flops: bfloat16 operations a second; bandwidth: of its memory,
+    network: of all links to other chips together, both in bytes a second. None where it depends on the machine.
+    """
+
+    name: str
+    memory: float | None
+    flops: float | None
+    bandwidth: float | None
+    network: float | None
+
+
+# Speeds: cloud.google.com/tpu/docs (v5e, v5p, v6e: "System architecture"); ICI as the sum over a chip's links, one way.
+# Memory: the limit that the compiler itself names when a program does not fit; the rest is the runtime's.
+CHIPS = {
+    "v5e": Chip("TPU v5e", 15.75 * GIB, 197e12, 819e9, 200e9),
+    "v5p": Chip("TPU v5p", 95.74 * GIB, 459e12, 2765e9, 600e9),
+    "v6e": Chip("TPU v6e", 31.25 * GIB, 918e12, 1640e9, 448e9),
+}
+
+
+@dataclass(frozen=True)
+class Topology:
+    """name: as it was asked for; devices: in the order of their ids, to be compiled for, not run on."""
+
+    name: str
+    chip: Chip
+    devices: tuple[Any, ...]
+
+
+def open_topology(name: str) -> Topology:
+    """The devices of a machine by its name, `KIND:SIZE`.
+
+    Raises InputError for a kind or size that does not exist, a missing libtpu, or more CPU devices than this process
+    has (`prepare_cpu_devices`, before the first use of JAX).
+    """
+    found = re.fullmatch(r"(cpu|v\w+):(\d+(?:x\d+)*)", name)
+    if found is None or (found[1] != "cpu" and found[1] not in CHIPS):
+        raise InputError(
+            f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice) or cpu:8 (fake "
+            "devices)."
+        )
+    kind, sizes = found[1], [int(size) for size in found[2].split("x")]
+    if kind == "cpu":
+        if len(sizes) > 1 or sizes[0] < 1:
+            raise InputError(f"topology {name!r}: give a number of devices, such as cpu:8.")
+        return _cpu(name, sizes[0])
+    if importlib.util.find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH"):
+        raise InputError(f"topology {name!r}: {LIBTPU}")
+    wanted = 3 if kind == "v5p" else 2
+    if len(sizes) != wanted:
+        raise InputError(f"topology {name!r}: a {kind} slice has {wanted} sizes, such as {_EXAMPLES[kind]}.")
+    from jax.experimental import topologies
+
+    try:
+        devices = topologies.get_topology_desc(name, platform="tpu").devices
+    except Exception as error:  # of several types, by what libtpu finds wrong
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"topology {name!r}: there is no such slice, says libtpu ({reason}). Give one of Google's sizes, such as "
+            f"{_EXAMPLES[kind]}."
+        ) from error
+    if len(devices) != math.prod(sizes):
+        raise InputError(f"topology {name!r}: libtpu describes {len(devices)} devices, not {math.prod(sizes)}.")
+    return Topology(name, CHIPS[kind], tuple(devices))
+
+
+_EXAMPLES = {"v5e": "v5e:4x8", "v6e": "v6e:4x4", "v5p": "v5p:2x2x4"}
+
+
+def _cpu(name: str, count: int) -> Topology:
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        raise InputError(
+            f"topology {name!r}: this process has {len(devices)} CPU devices. Start it with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
+        )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / count
+    return Topology(name, Chip("CPU", memory, None, None, None), tuple(devices[:count]))
+
+
+def prepare(name: str) -> None:
+    """Set JAX up for a topology; before its first use in this process. No TPU is looked for."""
+    jax.config.update("jax_platforms", "cpu")
+    if found := re.fullmatch(r"cpu:(\d+)", name):
+        jax.config.update("jax_num_cpu_devices", max(int(found[1]), 1))
