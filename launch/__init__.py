@@ -1,0 +1,1 @@
+"""Runs started on several processes, machines or slices; each script stands around one `vrjax` command."""
