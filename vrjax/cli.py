@@ -16,6 +16,7 @@ from vrjax.commands.ace import Ace
 from vrjax.commands.ace_dataset import AceDataset
 from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, TracePage
 from vrjax.commands.answer import Answer
+from vrjax.commands.buckets import Buckets
 from vrjax.commands.check_videos import CheckVideos
 from vrjax.commands.compare import Compare
 from vrjax.commands.convert_gguf import ConvertGguf
@@ -30,6 +31,7 @@ from vrjax.errors import VrjaxError
 Commands = (
     Annotated[Answer, tyro.conf.subcommand("answer")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Buckets, tyro.conf.subcommand("buckets")]
     | Annotated[PlanRun, tyro.conf.subcommand("plan")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
@@ -66,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["train"]:  # what follows the experiment's file changes its fields, not the command's options
         own, fields = Train.split(words[1:])
         words = ["train", *own]
-    elif words[:1] == ["plan"]:
-        own, fields = PlanRun.split(words[1:])
-        words = ["plan", *own]
+    elif words[:1] in (["plan"], ["buckets"]):
+        own, fields = (PlanRun if words[0] == "plan" else Buckets).split(words[1:])
+        words = [words[0], *own]
     elif words[:1] == ["evaluate"]:  # --benchmark.FIELD belongs to the benchmark
         own, fields = Evaluate.split(words[1:])
         if "--help" in fields:
@@ -82,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Video language models that show their evidence, in JAX.",
         args=words,
     )
-    sys.exit(execute(partial(command.run, fields) if isinstance(command, Train | Evaluate | PlanRun) else command.run))
+    with_fields = isinstance(command, Train | Evaluate | PlanRun | Buckets)
+    sys.exit(execute(partial(command.run, fields) if with_fields else command.run))
 
 
 if __name__ == "__main__":

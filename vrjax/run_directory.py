@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -228,6 +229,11 @@ def resolved(value: Any) -> Any:
     name = getattr(value, "name", None)
     shown = f"{place.__module__}.{place.__qualname__}"
     return f"{shown} {name}" if isinstance(name, str) else shown
+
+
+def digest(config: Any) -> str:
+    """Sixteen digits that name a configuration."""
+    return hashlib.sha256(json.dumps(resolved(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _short(value: Any) -> str:

@@ -27,13 +27,15 @@ class Train:
         vrjax train experiments/sft.py --run-dir runs/second --optimizer.learning-rate 2e-5 --seed 1
     """
 
-    valued: ClassVar[tuple[str, ...]] = ("--compilation-cache",)
+    valued: ClassVar[tuple[str, ...]] = ("--compilation-cache", "--roll-call-s")
     """Own options that are followed by a value."""
 
     experiment: tyro.conf.Positional[Path]
     """Python file that sets `config`."""
     compilation_cache: Path | None = None
     """Where compiled programs are kept for the next start; by default `vrjax/xla` in the user's cache folder."""
+    roll_call_s: float = 300.0
+    """Seconds within which all processes of a run must be there; past that it is said which are not."""
     no_compilation_cache: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Keep no compiled programs."""
 
@@ -52,6 +54,8 @@ class Train:
         import jax
 
         from vrjax.errors import InputError
+        from vrjax.processes import find_processes, start
+        from vrjax.run_directory import digest
         from vrjax.training.config import SftConfig
         from vrjax.training.experiment import load_experiment, override
         from vrjax.training.policy.config import GrpoConfig
@@ -61,6 +65,9 @@ class Train:
         config = override(load_experiment(self.experiment), rest, f"vrjax train {self.experiment}")
         if not self.no_compilation_cache:
             jax.config.update("jax_compilation_cache_dir", str(self.compilation_cache or _default_cache()))
+        processes = find_processes(os.environ)
+        if processes is not None:
+            start(processes, digest(config), time_limit_s=self.roll_call_s)
         if isinstance(config, SftConfig):
             result = sft(config)
         elif isinstance(config, GrpoConfig):

@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from vrjax.errors import InputError
+from vrjax.generation.buckets import bucket as fill
 from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import Prompt, Vision
 from vrjax.generation.sampling import row_keys
@@ -131,10 +132,10 @@ def _sample(
 ) -> None:
     """Compile prefill and decoding for prompts that fill a bucket."""
     rollout, sampling = config.rollout, config.rollout.sampling()
-    at_once = min(max(1, engine.options.batch_rows // rollout.group), prompts)
+    at_once = min(max(1, engine.options.batch_rows // rollout.group), fill(prompts, 1))
     length = bucket.length - rollout.max_tokens
     prompt = _prompt_of(length, vision, engine.config.vision.merge_size**2)
-    batches = -(-prompts // at_once)
+    batches = -(-prompts // at_once)  # the last one is filled up
     ledger.calls = batches
     prefix = engine.prefill([prompt] * at_once, at_once)
     keys = row_keys(0, 0, np.zeros(at_once, np.uint32), np.arange(rollout.group, dtype=np.uint32))

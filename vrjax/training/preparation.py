@@ -12,8 +12,10 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
+from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import Sharder, is_cpu, make_mesh, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
@@ -23,7 +25,7 @@ from vrjax.training.forward import ForwardOptions
 from vrjax.training.logging import RunLog
 from vrjax.training.placement import check_batch, place_state
 from vrjax.training.schedule import Schedule
-from vrjax.training.sources import keep_model_files, open_corpus, open_model
+from vrjax.training.sources import Say, keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer
 from vrjax.training.survey import NOTHING, RowText
 from vrjax.video import ReaderPool
@@ -74,16 +76,7 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
     recipe = PromptRecipe(config.frames, instruction=config.template.instruction_text)
     keep_model_files(model, recipe, run)
 
-    context = model.config.text.max_positions
-    text = RowText(model.chat, model.config, config.template, min(config.batch.max_length or context, context))
-
-    def corpus(datasets: Sequence[DatasetConfig], name: str) -> Corpus:
-        return open_corpus(
-            datasets, text, config.frames, config.input, config.batch.questions, run, name, pool, log.say
-        )
-
-    training = corpus(config.data, "survey")
-    held_out = corpus(config.validation, "survey_validation") if config.validation else None
+    training, held_out = survey_rows(config, model.chat, model.config, run, pool, log.say)
     sizes = [size for part in (training, held_out) if part is not None for size in part.sizes if size != NOTHING]
     buckets = fit_buckets(sizes, config.batch.max_programs, config.batch.max_padding)
     weights = [dataset.weight for dataset in config.data]
@@ -107,6 +100,19 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
         shardings=shardings,
         options=options,
     )
+
+
+def survey_rows(
+    config: SftConfig, chat: ChatTokenizer, model: Qwen2_5VLConfig, run: RunDirectory, pool: ReaderPool, say: Say
+) -> tuple[Corpus, Corpus | None]:
+    """The rows to train on, and those held out. No weights are needed."""
+    context = model.text.max_positions
+    text = RowText(chat, model, config.template, min(config.batch.max_length or context, context))
+
+    def corpus(datasets: Sequence[DatasetConfig], name: str) -> Corpus:
+        return open_corpus(datasets, text, config.frames, config.input, config.batch.questions, run, name, pool, say)
+
+    return corpus(config.data, "survey"), corpus(config.validation, "survey_validation") if config.validation else None
 
 
 def forward_options(compute: str, remat: bool, model: LoadedModel, mesh: Mesh) -> ForwardOptions:

@@ -12,10 +12,12 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.errors import InputError
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.ledger import call
 from vrjax.loading import LoadedModel, abstract_model, write_adapter_note
 from vrjax.models.lora import make_adapters
+from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.rewards import RewardFunction, load_reward
 from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import make_mesh, parameter_shardings, update_rules
@@ -29,7 +31,7 @@ from vrjax.training.policy.programs import Policy
 from vrjax.training.policy.prompts import PromptItem, PromptIterator, QuestionText, read_prompt
 from vrjax.training.preparation import count_steps, forward_options
 from vrjax.training.schedule import Schedule
-from vrjax.training.sources import keep_model_files, open_corpus, open_model
+from vrjax.training.sources import Say, keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer
 from vrjax.training.survey import NOTHING
 from vrjax.training.templates import ResponseTemplate
@@ -71,6 +73,17 @@ class PreparedPolicy:
             threads=config.input.threads,
             state=state,
         )
+
+
+def survey_questions(
+    config: GrpoConfig, chat: ChatTokenizer, model: Qwen2_5VLConfig, run: RunDirectory, pool: ReaderPool, say: Say
+) -> Corpus:
+    """The questions of a run, each a row with room for the longest response. No weights are needed."""
+    context = model.text.max_positions
+    longest = min(config.max_length or context, context)
+    template = ResponseTemplate(instruction=config.instruction)
+    text = QuestionText(chat, model, template, longest, config.rollout.max_tokens)
+    return open_corpus(config.data, text, config.frames, config.input, 1, run, "survey", pool, say)
 
 
 @dataclass(frozen=True)
@@ -120,13 +133,9 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     run.record_environment()
 
     model = open_model(config.model, mesh)
-    template = ResponseTemplate(instruction=config.instruction)
-    keep_model_files(model, PromptRecipe(config.frames, instruction=template.instruction_text), run)
-
-    context = model.config.text.max_positions
-    longest = min(config.max_length or context, context)
-    text = QuestionText(model.chat, model.config, template, longest, rollout.max_tokens)
-    corpus = open_corpus(config.data, text, config.frames, config.input, 1, run, "survey", pool, log.say)
+    instruction = ResponseTemplate(instruction=config.instruction).instruction_text
+    keep_model_files(model, PromptRecipe(config.frames, instruction=instruction), run)
+    corpus = survey_questions(config, model.chat, model.config, run, pool, log.say)
     sizes = [size for size in corpus.sizes if size != NOTHING]
     buckets = fit_buckets(sizes, config.max_programs)
     weights = [dataset.weight for dataset in config.data]
