@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vrjax.errors import InputError
 from vrjax.generation.buckets import bucket as fill
@@ -98,13 +98,22 @@ def _encode(
     engine: Engine, grids: Sequence[tuple[Grid, ...]], prompts: int, ledger: PlanLedger
 ) -> list[tuple[Vision, ...]]:
     """Compile the tower for every grid; each kind of prompt with its images and videos, encoded."""
-    tower, values = engine.vision.run, engine.config.vision.patch_values
+    tower, splice, values = engine.vision.run, engine.vision.splice, engine.config.vision.patch_values
+    mesh = jax.tree.leaves(engine.params)[0].sharding.mesh
 
+    # The engine lays features out as it does real ones; what it hands on is a shape again, whole on each device.
     def run(inputs: Any) -> jax.Array:
         shape = tower(inputs)
-        return jnp.zeros(shape.shape, shape.dtype)  # the engine places features of shapes as it does others
+        return jnp.zeros(shape.shape, shape.dtype)
 
-    engine.vision.run = run
+    def splice_shapes(prompts: Sequence[Prompt], length: int) -> tuple[Any, Any]:
+        features, index = splice(prompts, length)
+        if features is not None:
+            place = NamedSharding(mesh, PartitionSpec())
+            features = jax.ShapeDtypeStruct(features.shape, features.dtype, sharding=place)
+        return features, index
+
+    engine.vision.run, engine.vision.splice = run, splice_shapes
     found = []
     for kind in grids:
         vision = tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.checkpoints import TrainingCheckpoints
-from vrjax.ledger import Ledger
+from vrjax.ledger import Ledger, LedgerEntry
 from vrjax.models.parameters import cast_parameters
 from vrjax.run_directory import DAMAGE, LEDGER, RunDirectory
 from vrjax.training.bookkeeping import StepBook
@@ -81,7 +82,7 @@ def _train(
         graph, prepared.optimizer, prepared.rate, options, freeze, config.batch.micro_batches
     )
     train_step = jit_train_step(step_function, prepared.shardings)
-    ledger = Ledger(config.recompilation, lambda entry: run.append(LEDGER, [entry.as_row()]))
+    ledger = Ledger(config.recompilation, partial(_enter, run, log))
     warm_up = _WarmUp(ledger, prepared)
     validation = _Validation(config, prepared, run, log, ledger, warm_up)
 
@@ -144,6 +145,15 @@ def _train(
         batches.close()
         checkpoints.close()
     return SftResult(step, ended, measured, run.path)
+
+
+def _enter(run: RunDirectory, log: RunLog, entry: LedgerEntry) -> None:
+    run.append(LEDGER, [entry.as_row()])
+    if entry.after_warm_up:
+        log.say(
+            f"{entry.program} was compiled after warm-up, in {entry.seconds:.1f} s, for {entry.shapes}. See `vrjax "
+            "buckets` for what the data needs; --recompilation stop ends a run here."
+        )
 
 
 def _is_due(step: int, every: int) -> bool:
