@@ -22,7 +22,7 @@ from vrjax.agents.critic import load_examples
 from vrjax.agents.strategies import QuestionKind
 from vrjax.agents.trace import QuestionRun
 from vrjax.agents.trace_page import write_trace_page
-from vrjax.commands.agent import ModeName, make_client
+from vrjax.commands.agent_options import ModeName, make_client
 from vrjax.errors import InputError
 from vrjax.evaluation.benchmark import Benchmark, Item, Prediction, Tools
 from vrjax.video.transcript import read_transcript

@@ -20,6 +20,7 @@ from vrjax.agents import (
     run_questions,
     tool,
 )
+from vrjax.agents.replay import difference, replay
 from vrjax.errors import InputError
 from vrjax.llm import Budget, BudgetExceeded, ChatClient, ChatError, Retrying, parse_llm
 
@@ -104,6 +105,21 @@ def test_an_endpoint_that_says_nothing_fails_that_question_alone(ask):
     assert run.answer is None
     assert run.traces[0].outcome == "failed"
     assert "no text" in run.error or "empty" in run.error, run.error
+
+
+def test_a_blank_reply_is_answered_and_three_in_a_row_end_the_trace(ask, shared):
+    def once(asked):
+        return (" \n", FINISH)[min(asked.replies, 1)] if asked.system else "nothing"
+
+    run = ask(once)
+    steps = run.traces[0].steps
+    assert (run.answer, len(steps)) == ("green", 2)
+    assert "the reply is empty" in steps[0].result
+    assert run.traces[0].replies[0].text == ""
+    assert difference(replay(run, workers=shared["workers"]), run) == ""
+    silent = ask(script(""), steps=9)
+    assert (silent.traces[0].outcome, len(silent.traces[0].steps)) == ("failed", 2)
+    assert difference(replay(silent, workers=shared["workers"]), silent) == ""
 
 
 def test_a_part_that_reaches_out_is_clipped_and_counted(ask):

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from vrjax.agents.exchanges import RecordingChat
-from vrjax.agents.history import Turn, fit
+from vrjax.agents.history import Room, Turn, room_of
 from vrjax.agents.program_text import read_reply
 from vrjax.agents.sandbox import Limits, ProgramEnd, Sandbox, StepResult, Workers, as_seen
 from vrjax.agents.toolbox import FATAL, Toolbox
@@ -60,6 +60,9 @@ CONFIDENCE = (
 )
 
 
+BLANKS = 3  # blank replies in a row after which a model is taken to be out
+
+
 class Confidence(BaseModel):
     answer: str
     confidence: int = Field(ge=1, le=3)
@@ -67,8 +70,8 @@ class Confidence(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """steps: replies before the forced finish. history_characters: of a conversation, see `history`. max_tokens: of a
-    reply. temperature: 0 takes the likeliest tokens. limits: of one program.
+    """steps: replies before the forced finish. history_characters: of a conversation with a model whose context is not
+    known, see `history`. max_tokens: of a reply. temperature: 0 takes the likeliest tokens. limits: of one program.
     """
 
     steps: int = 20
@@ -96,16 +99,19 @@ async def run_agent(
     *,
     single: bool = False,
     self_evaluation: bool = False,
+    room: Room | None = None,
 ) -> Trace:
     """One trace of a strategy called `name`, with the toolbox's tools.
 
     single: one program, whose output is not shown. self_evaluation: the model says after each step how sure it is, and
-    the work ends where it is sure (VideoAgent's rule). A model that gives no reply makes a failed trace; raises
-    ChatError where no further request would be answered.
+    the work ends where it is sure (VideoAgent's rule). room: of the conversation, by default what the model's context
+    or the settings give. A blank reply is answered with what is wrong; BLANKS of them in a row, or no reply, make a
+    failed trace. Raises ChatError where no further request would be answered.
     """
     settings = settings or AgentSettings()
     recording = RecordingChat(chat)
-    work = _Work(name, question, recording, toolbox, settings, single, self_evaluation)
+    room = room or room_of(chat, settings.history_characters, settings.max_tokens)
+    work = _Work(name, question, recording, toolbox, settings, single, self_evaluation, room)
     with Sandbox(limits=settings.limits, workers=workers) as sandbox:
         outcome, answer, error = await work.run(sandbox, threads)
     return Trace(
@@ -116,6 +122,7 @@ async def run_agent(
         error=error,
         steps=tuple(work.steps),
         replies=tuple(recording.exchanges),
+        history_tokens=room.most if room.unit == "tokens" else None,
     )
 
 
@@ -129,7 +136,9 @@ class _Work:
         settings: AgentSettings,
         single: bool,
         self_evaluation: bool,
+        room: Room,
     ) -> None:
+        self.room, self._blanks = room, 0
         self.name, self.chat, self.toolbox, self.settings = name, chat, toolbox, settings
         self.single, self.self_evaluation = single, self_evaluation
         self.steps: list[Step] = []
@@ -163,9 +172,9 @@ class _Work:
     async def _step(self, sandbox: Sandbox, threads: Executor, tools: Any, tail: str) -> str | None:
         """One reply and what comes of it; the answer where it finishes."""
         began = time.monotonic()
-        messages, shortened = fit(self._head, self._turns, tail, self.settings.history_characters)
-        reply = await self.chat.complete(self._request(messages))
-        read = read_reply(reply.text, reply.cut)
+        messages, shortened = self.room.fit(self._head, self._turns, tail)
+        said, cut = await self._reply(messages)
+        read = read_reply(said, cut)
         if read.program is None:
             result = StepResult(read.problem or "", "error")
             kind = "no_program"
@@ -174,7 +183,7 @@ class _Work:
             kind = result.kind
         calls = self.toolbox.take_calls()
         text = result.text or ("" if result.kind == "ended" else "(The program printed nothing.)")
-        self._turns.append(Turn(reply.text, read.program, text))
+        self._turns.append(Turn(said, read.program, text))
         self.steps.append(
             Step(
                 thought=read.thought,
@@ -187,6 +196,18 @@ class _Work:
             )
         )
         return result.ended if result.kind == "ended" else None
+
+    async def _reply(self, messages: tuple[Message, ...]) -> tuple[str, bool]:
+        """The agent's next reply, which may be blank, and whether it was cut."""
+        try:
+            reply = await self.chat.complete(self._request(messages))
+        except ChatError as error:
+            self._blanks += 1
+            if not error.blank or self._blanks >= BLANKS:
+                raise
+            return "", False
+        self._blanks = 0
+        return reply.text, reply.cut
 
     async def _execute(self, sandbox: Sandbox, threads: Executor, program: str, tools: dict[str, Tool]) -> StepResult:
         loop = asyncio.get_running_loop()
@@ -213,7 +234,7 @@ class _Work:
     async def _sure(self, answer: str | None) -> str | None:
         """Self-evaluation: the answer where the model is sure of it."""
         said = CONFIDENCE if answer is None else f"{CONFIDENCE}\nThe program gave this answer: {answer}"
-        messages, _ = fit(self._head, self._turns, said, self.settings.history_characters)
+        messages, _ = self.room.fit(self._head, self._turns, said)
         found = (await ask(self.chat, self._request(messages), Confidence)).value
         last = self.steps[-1]
         self.steps[-1] = last.model_copy(update={"confidence": found.confidence, "candidate": found.answer})

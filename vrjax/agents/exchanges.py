@@ -30,6 +30,7 @@ class RecordingChat:
                 usage = error.usage or Usage()
                 self.exchanges.append(
                     Exchange(
+                        text="" if error.blank else None,
                         error=str(error),
                         kind=error.kind,
                         prompt_tokens=usage.prompt_tokens,
@@ -65,7 +66,7 @@ class RecordedChat:
             raise ReplayError(f"{self._where}: one reply more is asked for than was recorded.")
         one = self._left.pop(0)
         usage = Usage(one.prompt_tokens, one.completion_tokens)
-        if one.text is None:
+        if one.text is None or one.error is not None:
             kind: Any = one.kind or "backend"
-            raise ChatError(one.error or "", kind, usage=usage)
+            raise ChatError(one.error or "", kind, text=one.text, usage=usage)
         return ChatReply((one.text,), usage, self.name, finish_reasons=(one.finish,) if one.finish else ())

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from vrjax.agents.agent import AgentSettings, answer_directly, run_agent
 from vrjax.agents.critic import CriticExample, CriticSettings, judge
 from vrjax.agents.exchanges import RecordedChat
+from vrjax.agents.history import RecordedRoom
 from vrjax.agents.question import settle
 from vrjax.agents.sandbox import Limits, Workers
 from vrjax.agents.toolbox import RecordedToolbox, ReplayError
@@ -70,6 +71,7 @@ async def _replay(
             settings,
             single=run.mode.startswith("single_program"),
             self_evaluation=run.mode == "self_evaluation",
+            room=_recorded_room(recorded),
         )
         traces.append(trace)
     verdict = None
@@ -79,6 +81,12 @@ async def _replay(
         verdict = await judge(run.id, run.question, traces, examples, chat, critic)
     answer, error = settle(traces, verdict)
     return run.model_copy(update={"traces": tuple(traces), "verdict": verdict, "answer": answer, "error": error})
+
+
+def _recorded_room(trace: Trace) -> RecordedRoom | None:
+    if trace.history_tokens is None:
+        return None
+    return RecordedRoom(trace.history_tokens, tuple(step.shortened for step in trace.steps))
 
 
 def difference(one: QuestionRun, other: QuestionRun) -> str:

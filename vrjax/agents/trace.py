@@ -19,7 +19,9 @@ class _Record(BaseModel):
 
 
 class Exchange(_Record):
-    """One reply of a model, or why there was none (`error`, of `kind`). finish: why it ended, as the server says."""
+    """One reply of a model, or why there was none (`error`, of `kind`; text "": it was blank). finish: why it ended, as
+    the server says.
+    """
 
     text: str | None = None
     finish: str | None = None
@@ -69,7 +71,10 @@ class Step(_Record):
 
 
 class Trace(_Record):
-    """One strategy's way to an answer. replies: all that its agent's model said, in order, for replaying."""
+    """One strategy's way to an answer. replies: all that its agent's model said, in order, for replaying.
+
+    history_tokens: what the conversation was kept to (see `history`); None where it was measured in characters.
+    """
 
     strategy: str
     tools: tuple[str, ...]
@@ -78,6 +83,7 @@ class Trace(_Record):
     error: str | None = None
     steps: tuple[Step, ...] = ()
     replies: tuple[Exchange, ...] = ()
+    history_tokens: int | None = None
 
     @property
     def calls(self) -> list[ToolCall]:

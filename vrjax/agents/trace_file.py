@@ -10,9 +10,9 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import ValidationError
 
@@ -123,18 +123,20 @@ async def run_questions(
     *,
     questions_at_once: int = 4,
     on_run: Callable[[QuestionRun], None] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, QuestionRun]:
     """Answer what has no run in the folder yet, and return all runs by id, in the order of the tasks.
 
     Safe to kill: a question that was under way is begun again. Runs that ended in an error for want of a reply are
-    made again too. on_run: told of each run as it comes. Raises InputError for settings other than those of the folder,
-    ChatError where no further request would be answered.
+    made again too. on_run: told of each run as it comes. settings: what the folder's traces depend on, by default the
+    mode and all of the agent's. Raises InputError for settings other than those of the folder, ChatError where no
+    further request would be answered.
     """
     for task in tasks:
         agent.plan(task)  # what cannot work is known before anything is asked
-    with TraceFile(folder, {"mode": agent.mode, **agent.settings}) as file:
+    with TraceFile(folder, dict(settings or {"mode": agent.mode, **agent.settings})) as file:
         done = read_traces(folder)
-        left = [task for task in tasks if task.id not in done or _may_pass(done[task.id])]
+        left = [task for task in tasks if task.id not in done or may_pass(done[task.id])]
         order = {video: number for number, video in enumerate(dict.fromkeys(task.video for task in left))}
         waiting = iter(sorted(left, key=lambda task: order[task.video]))
 
@@ -156,6 +158,6 @@ async def run_questions(
     return {task.id: done[task.id] for task in tasks}
 
 
-def _may_pass(run: QuestionRun) -> bool:
+def may_pass(run: QuestionRun) -> bool:
     """Whether a run has no answer because a model did not reply; an agent that found none has ended its work."""
     return run.answer is None and any(trace.outcome == "failed" for trace in run.traces)

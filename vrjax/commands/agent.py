@@ -6,36 +6,21 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from vrjax.commands.agent_options import AgentOptions, ModeName
 from vrjax.errors import InputError
 
 if TYPE_CHECKING:
     from vrjax.agents import QuestionRun
-    from vrjax.llm import ChatClient
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-ModeName = Literal[
-    "direct", "direct_transcript", "single_program", "single_program_best_subset", "agent_best_subset", "agent",
-    "self_evaluation", "critic",
-]  # fmt: skip
-
-
-def make_client(spec: str, base_url: str | None, key_env: str, cache: Path | None, concurrency: int) -> ChatClient:
-    """A client for `openai:MODEL` or `native:DIR`; cache: folder of replies."""
-    from vrjax.llm import ChatClient, ReplyCache, parse_llm
-
-    backend = parse_llm(spec, base_url, os.environ.get(key_env), timeout_s=300.0)
-    kept = None if cache is None else ReplyCache(cache)
-    if spec.startswith("native:"):  # its requests wait for whole batches
-        return ChatClient(backend, concurrency=64, timeout_s=None, cache=kept)
-    return ChatClient(backend, concurrency=concurrency, timeout_s=300.0, cache=kept)
 
 
 @dataclass(frozen=True)
-class Agent:
+class Agent(AgentOptions):
     """Answer a question about a video by an agent that writes programs, and a critic that chooses among its attempts.
 
     Strategies are `all`, tools joined by + (get_segment+retrieval_qa) or `direct:TOOL`, a tool that answers by itself.
@@ -63,32 +48,12 @@ class Agent:
     """Address of the endpoint; by default OpenAI's."""
     api_key_env: str = "OPENAI_API_KEY"
     """Name of the environment variable that holds the endpoint's key."""
-    tool_llm: str | None = None
-    """Another model for the tools, at the same address."""
-    critic_llm: str | None = None
-    """Another model for the critic, at the same address."""
-    task: Literal["qa", "localise"] = "qa"
-    """localise: the answer is a span of time."""
     mode: ModeName = "critic"
     """How to answer; the others are what the critic is compared with."""
-    strategies: tuple[str, ...] = ()
-    """Of the mode critic; by default three that fit the task."""
-    subset: str | None = None
-    """Tools of the modes …_best_subset."""
-    critic_examples: Path | None = None
-    """Examples for the critic, made by `vrjax agent build-critic-examples`."""
     transcript: Path | None = None
     """What is said in the video: .srt, .vtt, .json or .jsonl."""
-    tools: Path | None = None
-    """A Python file with further tools. It is run with the rights of this process."""
     out: Path | None = None
     """Folder for traces.jsonl, trace.html and the replies; started again, nothing is asked twice."""
-    steps: int = 20
-    """Programs before the agent has to finish."""
-    fps: float = 1.0
-    """Frames a second that the tools look at."""
-    window: int = 120
-    """Frames that a model is shown at once."""
     concurrency: int = 8
     """Calls to the endpoint at the same time."""
     seed: int = 0
@@ -100,44 +65,16 @@ class Agent:
         """Answer, print, and return the exit code: 1 where no answer was found."""
         import asyncio
 
-        from vrjax.agents import (
-            TOOLS,
-            AgentSettings,
-            CriticSettings,
-            Sampling,
-            Task,
-            ToolSettings,
-            VideoAgent,
-            load_tools,
-        )
-        from vrjax.agents.critic import load_examples
+        from vrjax.agents import Task
         from vrjax.video import probe
         from vrjax.video.transcript import read_transcript
 
         probe(self.video)  # a bad file is named before a model is loaded
-        tools = (*TOOLS, *(load_tools(self.tools) if self.tools else ()))
-        examples = load_examples(self.critic_examples) if self.critic_examples else ()
         spoken = read_transcript(self.transcript).utterances if self.transcript else None
         cache = None if self.out is None else self.out / "replies"
-        clients = {self.llm: make_client(self.llm, self.base_url, self.api_key_env, cache, self.concurrency)}
-        for spec in (self.tool_llm, self.critic_llm):
-            if spec is not None and spec not in clients:
-                clients[spec] = make_client(spec, self.base_url, self.api_key_env, cache, self.concurrency)
+        clients = self.clients(self.llm, self.base_url, self.api_key_env, cache, self.concurrency)
         task = Task("question", self.question, self.video.resolve(), self.task, spoken)
-        agent = VideoAgent(
-            clients[self.llm],
-            mode=self.mode,
-            tools=tools,
-            strategies=self.strategies or None,
-            subset=self.subset,
-            examples=examples,
-            tool_chat=clients[self.tool_llm or self.llm],
-            critic_chat=clients[self.critic_llm or self.llm],
-            agent=AgentSettings(steps=self.steps),
-            tool_settings=ToolSettings(window=self.window),
-            critic=CriticSettings(seed=self.seed),
-            sampling=Sampling(fps=self.fps),
-        )
+        agent = self.make(self.mode, self.llm, clients, self.seed)
         agent.plan(task)
 
         async def answer() -> QuestionRun:

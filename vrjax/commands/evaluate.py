@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from vrjax.commands.agent_options import AgentOptions, ModeName
 from vrjax.errors import InputError
 from vrjax.video import FrameOptions
 
@@ -45,6 +46,7 @@ class Evaluate:
         vrjax evaluate eg_vqa --data test.json --out runs/eval --model DIR --shard 3/8
         vrjax evaluate eg_vqa --data val.json --out runs/watch --watch runs/sft/checkpoints
         vrjax evaluate my_bench.py --data questions.json --out runs/mine --model DIR
+        vrjax evaluate neptune --data neptune --out runs/agent --llm native:DIR --agent critic --agent-options.fps 2
     """
 
     benchmark: tyro.conf.Positional[str]
@@ -58,7 +60,13 @@ class Evaluate:
     model: str | None = None
     """Model directory, Hugging Face id, run directory (its best checkpoint) or one checkpoint of a run."""
     llm: str | None = None
-    """Model behind an OpenAI-compatible endpoint, as openai:MODEL."""
+    """Model behind an OpenAI-compatible endpoint, as openai:MODEL; with --agent also native:DIR."""
+    agent: ModeName | None = None
+    """Answer by an agent with this model, in one of the modes of `vrjax agent`; its traces are kept in --out."""
+    agent_options: AgentOptions = field(default_factory=AgentOptions)
+    """What the agent is made of."""
+    transcripts: Path | None = None
+    """Folder of transcripts for the agent, named as the videos."""
     base_url: str | None = None
     """Address of the endpoint; by default OpenAI's."""
     api_key_env: str = "OPENAI_API_KEY"
@@ -155,7 +163,8 @@ class Evaluate:
 
         subject = None
         if self.model is not None or self.llm is not None:
-            subject = partial(self._native if self.model is not None else self._endpoint, benchmark)
+            make = self._native if self.model is not None else self._endpoint if self.agent is None else self._agent
+            subject = partial(make, benchmark)
         done = run(benchmark, subject, self._options(), tools)
         if done.score is not None:
             self._show(json.loads((done.folder / "scores.json").read_text(encoding="utf-8")))
@@ -174,6 +183,10 @@ class Evaluate:
             raise InputError("--out is missing: name a folder for the answers.")
         if self.shard is not None and given not in (["--model"], ["--llm"]):
             raise InputError("--shard is for --model and --llm. Leave it out.")
+        if self.agent is None and (self.agent_options != AgentOptions() or self.transcripts is not None):
+            raise InputError("--agent-options and --transcripts are for --agent. Name one of its modes.")
+        if self.agent is not None and given != ["--llm"]:
+            raise InputError("--agent needs --llm, the model that it asks (openai:MODEL or native:DIR).")
         if self.metric is not None and self.watch is None:
             raise InputError("--metric is what --watch ranks checkpoints by. Leave it out.")
 
@@ -258,6 +271,31 @@ class Evaluate:
             top_p=self.top_p,
             max_tokens=self.max_tokens,
             seed=self.seed,
+        )
+
+    def _agent(self, benchmark: Benchmark) -> Subject:
+        from vrjax.commands.agent_subject import AgentSubject
+        from vrjax.evaluation.shards import Shard
+
+        assert self.llm is not None
+        assert self.agent is not None
+        assert self.out is not None
+        benchmark.admit(transcript=self.transcripts is not None)
+        options = self.agent_options
+        clients = options.clients(self.llm, self.base_url, self.api_key_env, self.out / "replies", self.concurrency)
+        return AgentSubject(
+            options.make(self.agent, self.llm, clients, self.seed),
+            list(clients.values()),
+            {
+                "agent_model": self.llm,
+                "tool_model": options.tool_llm or self.llm,
+                "critic_model": options.critic_llm or self.llm,
+            },
+            self.out,
+            name=self.name,
+            kind=options.task,
+            transcripts=self.transcripts,
+            shard=Shard.of_process() if self.shard is None else Shard.parse(self.shard),
         )
 
     def _score_files(self, benchmark: Benchmark, tools: Tools) -> int:

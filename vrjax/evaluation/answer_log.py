@@ -17,7 +17,7 @@ from vrjax.errors import InputError, RunError
 from vrjax.evaluation.shards import Shard
 
 # Kinds of failure that another try would not mend. All others are asked again when the evaluation is started again.
-FINAL = frozenset({"video", "prompt", "refused"})
+FINAL = frozenset({"video", "prompt", "refused", "no_answer"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,8 @@ class Answer:
     """What came back for one item.
 
     text: verbatim, or None, and `error` says why in a sentence and `kind` in a word: "video" cannot be read, "prompt"
-    cannot be put, or a kind of `llm.chat`. finished: the text ended by itself, not at max_tokens. notes: what was
-    substituted (frames that a clip does not have, …).
+    cannot be put, "no_answer" was found by an agent that ended its work, or a kind of `llm.chat`. finished: the text
+    ended by itself, not at max_tokens. notes: what was substituted (frames that a clip does not have, …).
     """
 
     id: str

@@ -245,7 +245,8 @@ class _Tally:
         self._progress.stop()
 
     def saw(self, answer: Answer) -> None:
-        self._asked += answer.text is not None or answer.kind not in FINAL  # a bad video says nothing of the subject
+        # A bad video says nothing of the subject.
+        self._asked += answer.text is not None or answer.kind not in FINAL or answer.kind == "no_answer"
         self._answered += answer.text is not None
         self._failed += answer.text is None
         shown = f"{self._failed} unanswered" if self._failed else ""

@@ -29,7 +29,9 @@ from vrjax.generation.buckets import Padding, bucket
 from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.continuations import Continuations, Reading
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
+from vrjax.generation.kept_prefixes import BLOCK, KeptPrefixes, block_names
 from vrjax.generation.prefix_cache import Prefix, prefill
+from vrjax.generation.prefix_extension import prefill_from_kept, reusable
 from vrjax.generation.prompts import Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.generation.vision_features import VisionFeatures
@@ -41,11 +43,15 @@ MOST_UNROLLED_BYTES = 2 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt and how many samples of it. `address` tells prompts apart for randomness (default: of its name)."""
+    """A prompt and how many samples of it. `address` tells prompts apart for randomness (default: of its name).
+
+    keep: later requests are likely to begin with this prompt, so its prefix is worth room (`prefix_cache_bytes`).
+    """
 
     prompt: Prompt
     samples: int = 1
     address: int | None = None
+    keep: bool = False
 
     @property
     def random_address(self) -> int:
@@ -73,15 +79,17 @@ class EngineOptions:
     """batch_rows: prompts x samples decoded together; chunk: tokens between two looks at who is done.
 
     timed: wait after each phase and add its seconds to `Engine.seconds`. feature_cache_bytes: vision features kept for
-    videos that come again. unroll: run the decoder's layers unrolled,
-    from a second copy of their weights (None: on CPUs, where a small model gains by it). *_multiple: smallest step of
-    the buckets.
+    videos that come again. prefix_cache_bytes: keys and values kept for prompts that begin as earlier ones did (0:
+    none); such an engine's requests come few at a time and in all lengths, so its buckets are coarser. unroll: run the
+    decoder's layers unrolled, from a second copy of their weights (None: on CPUs, where a small model gains by it).
+    *_multiple: smallest step of the buckets.
     """
 
     batch_rows: int = 64
     chunk: int = 64
     timed: bool = False
     feature_cache_bytes: int = 2 << 30
+    prefix_cache_bytes: int = 0
     unroll: bool | None = None
     length_multiple: int = 16
     frame_multiple: int = 2
@@ -105,7 +113,8 @@ class Model(Protocol):
 class Engine:
     """Answers requests with one model. `progress` is called with (samples done, samples in all).
 
-    seconds: of each phase where `options.timed`; drawn: tokens drawn so far.
+    seconds: of each phase where `options.timed`; drawn: tokens drawn so far; kept: prefixes of earlier
+    prompts, or None.
     """
 
     model: InitVar[Model]
@@ -155,6 +164,7 @@ class Engine:
         self._compact_program = jax.jit(decoding.compact)
         self._layers: tuple[Any, ...] | None = None
         options = self.options
+        self.kept = KeptPrefixes(options.prefix_cache_bytes) if options.prefix_cache_bytes else None
         self.vision = VisionFeatures(
             self.config.vision,
             lambda inputs: self.run("vision", inputs.shape_key, self._vision_program, self.params, inputs),
@@ -173,6 +183,8 @@ class Engine:
     def set_params(self, params: Any, *, vision_changed: bool = True) -> None:
         """Go on with other weights; cached vision features stay only where the tower's are the same."""
         self.params, self._layers = params, None
+        if self.kept is not None:
+            self.kept.forget()
         if vision_changed:
             self.forget_features()
 
@@ -196,19 +208,35 @@ class Engine:
         """Run prompts once, padded to one bucket (and to `rows` rows, the last prompt repeated)."""
         rows = rows or len(prompts)
         padded = [*prompts, *[prompts[-1]] * (rows - len(prompts))]
-        length = bucket(max(len(prompt) for prompt in prompts), self.options.length_multiple)
-        tokens = np.full((rows, length), self.chat.pad_id, np.int32)
-        positions = np.zeros((self.axes, rows, length), np.int32)
-        for row, prompt in enumerate(padded):
-            tokens[row, : len(prompt)] = prompt.tokens
-            positions[:, row, : len(prompt)] = prompt.positions[: self.axes]
+        length = self.length_of(max(len(prompt) for prompt in prompts))
+        tokens, positions, lengths, following = self.arrays(padded, length)
         features, index = self.vision.splice(padded, length)
-        lengths = np.asarray([len(prompt) for prompt in padded], np.int32)
-        following = np.asarray([prompt.next_position for prompt in padded], np.int32)
         self.padding.count("prefill", sum(map(len, prompts)), rows * length)
         arguments = (self.params, tokens, positions, lengths, following, features, index, self.unrolled_layers())
         key = (rows, length, features is not None)
         return self.run("prefill", key, self._prefill_program, *arguments)
+
+    def length_of(self, longest: int) -> int:
+        """The bucket of a length in tokens."""
+        return bucket(longest, self.options.length_multiple, fineness=8 if self.kept is None else 4)
+
+    def rows_of(self, count: int) -> int:
+        """The bucket of a number of rows."""
+        return bucket(count, 1) if self.kept is None else 1 << (count - 1).bit_length()
+
+    def arrays(self, prompts: Sequence[Prompt], length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens [B, S], positions [A, B, S], lengths [B] and next positions [B] of prompts, right-padded."""
+        tokens = np.full((len(prompts), length), self.chat.pad_id, np.int32)
+        positions = np.zeros((self.axes, len(prompts), length), np.int32)
+        for row, prompt in enumerate(prompts):
+            tokens[row, : len(prompt)] = prompt.tokens
+            positions[:, row, : len(prompt)] = prompt.positions[: self.axes]
+        lengths = np.asarray([len(prompt) for prompt in prompts], np.int32)
+        return tokens, positions, lengths, np.asarray([prompt.next_position for prompt in prompts], np.int32)
+
+    @property
+    def patches_per_token(self) -> int:
+        return 1 if self.config.vision is None else self.config.vision.merge_size**2
 
     # ---------------------------------------------------------------- decode
 
@@ -282,8 +310,9 @@ class Engine:
 
         on_finished: called with a request's number and its samples as soon as they are there.
 
-        Requests with one sample count go together, sorted by length, up to `batch_rows` rows at a time.
-        Raises InputError where a prompt and its response exceed the model's context.
+        Requests with one sample count go together, sorted by length, up to `batch_rows` rows at a time; those that go
+        on from a kept prefix apart from those that do not, which have more to prefill. Raises InputError where a prompt
+        and its response exceed the model's context.
         """
         for request in requests:
             if request.samples < 1:
@@ -291,16 +320,17 @@ class Engine:
                     f"{request.prompt.name}: {request.samples} samples were asked for. Ask for at least one."
                 )
             self.check_context(request.prompt, sampling.max_tokens)
-        by_samples: dict[int, list[int]] = {}
+        new = [self._new_tokens(request.prompt) for request in requests]
+        by_kind: dict[tuple[int, bool], list[int]] = {}
         for number, request in enumerate(requests):
-            by_samples.setdefault(request.samples, []).append(number)
+            by_kind.setdefault((request.samples, new[number] < len(request.prompt)), []).append(number)
         results: list[list[Sample]] = [[] for _ in requests]
         done, total = 0, sum(request.samples for request in requests)
-        for samples, members in sorted(by_samples.items()):
+        for (samples, _), members in sorted(by_kind.items()):
             # Longest first, so that neighbours are alike and a last batch that is not full holds the short ones.
-            members.sort(key=lambda number: -len(requests[number].prompt))
+            members.sort(key=lambda number: (-new[number], -len(requests[number].prompt)))
             size = max(1, self.options.batch_rows // samples)
-            rows = min(size, bucket(len(members), 1))
+            rows = min(size, self.rows_of(len(members)))
             for first in range(0, len(members), size):
                 batch = members[first : first + size]
                 found = self._batch([requests[number] for number in batch], rows, sampling, seed, step)
@@ -312,6 +342,12 @@ class Engine:
                 if self.progress is not None:
                     self.progress(done, total)
         return results
+
+    def _new_tokens(self, prompt: Prompt) -> int:
+        """How many of a prompt's tokens would have to be prefilled now."""
+        if self.kept is None or not len(self.kept):
+            return len(prompt)
+        return len(prompt) - BLOCK * reusable(self.kept, prompt, block_names(prompt), self.patches_per_token)
 
     def check_context(self, prompt: Prompt, max_tokens: int) -> None:
         """Raise InputError where the prompt with `max_tokens` more exceeds the model's context."""
@@ -355,7 +391,11 @@ class Engine:
         addresses = [request.random_address for request in requests]
         addresses += addresses[-1:] * (rows - len(requests))
         keys = row_keys(seed, step, np.asarray(addresses, np.uint32), np.arange(samples, dtype=np.uint32))
-        prefix = self.prefill([request.prompt for request in requests], rows)
+        prompts = [request.prompt for request in requests]
+        if self.kept is None:
+            prefix = self.prefill(prompts, rows)
+        else:
+            prefix = prefill_from_kept(self, prompts, [request.keep for request in requests], rows)
         drawn = self.decode(prefix, keys, sampling)
         self.drawn += int(drawn.lengths[: len(requests)].sum())
         return [[self._sample(drawn, row, column) for column in range(samples)] for row in range(len(requests))]

@@ -161,7 +161,7 @@ class ChatError(RunError):
     """A request that got no usable reply. Never a score, never a text: what it means is its `kind`.
 
     retryable: asking again may help. retry_after_s: seconds that the server asked to wait. text: the unusable reply,
-    verbatim. usage: what it cost all the same.
+    verbatim ("" where it was blank). usage: what it cost all the same.
     """
 
     def __init__(
@@ -181,6 +181,11 @@ class ChatError(RunError):
 
     def __reduce__(self):  # keeps everything when the error crosses a process boundary
         return (_rebuild, (type(self), self.args[0], self.kind, self._details()))
+
+    @property
+    def blank(self) -> bool:
+        """Whether the model replied, and said nothing."""
+        return self.kind == "bad_reply" and self.text is not None and not self.text.strip()
 
     def _details(self) -> dict[str, Any]:
         names = ("retryable", "retry_after_s", "text", "usage")
@@ -205,6 +210,23 @@ class Chat(Protocol):
     def name(self) -> str: ...
 
     async def complete(self, request: ChatRequest) -> ChatReply: ...
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A chat that knows its model's context: `context` tokens for prompt and reply, and how many a text has."""
+
+    @property
+    def context(self) -> int: ...
+
+    def count(self, text: str) -> int: ...
+
+
+def measuring(chat: Any) -> Measuring | None:
+    """The chat, or the backend within its wrappers, that knows the model's context; None where none does."""
+    while chat is not None and not isinstance(chat, Measuring):
+        chat = getattr(chat, "backend", None)
+    return chat
 
 
 @runtime_checkable

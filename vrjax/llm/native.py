@@ -15,7 +15,7 @@ import numpy as np
 
 from vrjax.errors import InputError
 from vrjax.generation.chat_forms import Turn
-from vrjax.generation.engine import Engine, Request, Sample
+from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
 from vrjax.generation.prompts import TEXT_ONLY, Prompt, Vision, build_conversation
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.generation.sampling import SamplingOptions
@@ -33,6 +33,7 @@ class _Waiting:
     sampling: SamplingOptions
     samples: int
     seed: int
+    keep: bool
     future: Future[list[Sample]]
 
 
@@ -42,6 +43,9 @@ class NativeChat:
     Understands texts in several turns, and images and frames where the model sees them. Decoding is not bound to a JSON
     schema: a request's schema is described behind its last message, and `structured.ask` checks the reply and asks
     again. The same request gives the same reply, whatever waits beside it (`seed` None is 0).
+
+    A conversation that opens with a system text, or has replies in it, is likely to go on: its prefix is kept, and the
+    next turn prefills only what is new. prefix_bytes: room for that in host memory (0: none).
 
     engine: one to share compiled programs and features with; nothing else may use it at the same time. readers:
     processes that read videos, each for at most time_limit_s seconds a file. gather_s: how long a request waits for
@@ -58,11 +62,12 @@ class NativeChat:
         readers: int = 2,
         time_limit_s: float = 60.0,
         gather_s: float = 0.01,
+        prefix_bytes: int = 1 << 30,
     ) -> None:
         if not isinstance(model, LoadedModel):
             model = load_run(model)[0] if is_run(model) else load(model)
         self.model, self.gather_s = model, gather_s
-        self.engine = engine or Engine(model)
+        self.engine = engine or Engine(model, EngineOptions(prefix_cache_bytes=prefix_bytes))
         recipe = PromptRecipe.read(model.directory) or PromptRecipe()
         self._rule: PositionRule = recipe.position_rule
         self._pool = ReaderPool(readers, time_limit_s=time_limit_s)
@@ -75,13 +80,23 @@ class NativeChat:
     def name(self) -> str:
         return self._name
 
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its reply may have together."""
+        return self.model.config.text.max_positions
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self.model.chat.marks(text))
+
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One reply. Raises InputError for an unreadable video, control tokens or a prompt beyond the context."""
         prompt = await asyncio.to_thread(self._prompt, request)
         sampling = SamplingOptions(max_tokens=request.max_tokens, temperature=request.temperature, top_p=request.top_p)
         future: Future[list[Sample]] = Future()
+        keep = request.messages[0].role == "system" or any(one.role == "assistant" for one in request.messages)
         with self._lock:
-            self._waiting.append(_Waiting(prompt, sampling, request.samples, request.seed or 0, future))
+            self._waiting.append(_Waiting(prompt, sampling, request.samples, request.seed or 0, keep, future))
         asyncio.get_running_loop().call_later(self.gather_s, self._wake)
         samples = await asyncio.wrap_future(future)
         return ChatReply(
@@ -123,7 +138,7 @@ class NativeChat:
             if one.future.set_running_or_notify_cancel():
                 groups.setdefault((one.sampling, one.seed), []).append(one)
         for (sampling, seed), group in groups.items():
-            requests = [Request(prompt=one.prompt, samples=one.samples) for one in group]
+            requests = [Request(prompt=one.prompt, samples=one.samples, keep=one.keep) for one in group]
             try:
                 drawn = self.engine.generate(requests, sampling, seed=seed)
             except Exception as error:

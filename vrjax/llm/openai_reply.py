@@ -84,6 +84,7 @@ def read_completion(
                 f"{where}: the reply holds no text (finish reason {choice.finish_reason}). "
                 "Raise max_tokens where the model reasons first.",
                 "bad_reply",
+                text="",
                 usage=usage,
             )
     return ChatReply(
