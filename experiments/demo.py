@@ -26,6 +26,7 @@ from rich.table import Table as TerminalTable
 
 from data_tools.shapes.dataset import DatasetOptions, make_dataset
 from experiments.ace_stage import AceStage, choose_between_beams
+from experiments.agent_stage import STAND_IN, AgentStage, run_agent_stage
 from experiments.command import go_on_if_finished, run_command
 from experiments.shapes_grpo import make_config as make_policy_config
 from experiments.shapes_sft import FRAMES, WIDENED, make_coarse_labels, make_config, make_tokenizer
@@ -126,6 +127,10 @@ def run(demo: Demo) -> int:
     if chosen is not None:
         stages["ace"] = chosen.summary
 
+    console.rule("CAViAR: an agent writes programs over a clip")
+    acted = agent_stage(demo, data, records[0])
+    stages["agent"] = acted.summary
+
     console.rule("export, and one answer through the command line")
     exported = demo.out / "model"
     if not exported.exists():
@@ -143,8 +148,8 @@ def run(demo: Demo) -> int:
         "held_out": {"clips": len(records), "questions": len(asked["sft"])},
     }
     (demo.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    write_report(demo, summary, asked, shown, chosen)
-    show({stage: row for stage, row in stages.items() if stage != "ace"})
+    write_report(demo, summary, asked, shown, chosen, acted)
+    show({stage: row for stage, row in stages.items() if stage not in ("ace", "agent")})
     console.print(f"report: {demo.out / 'report.html'}")
     missed = missed_gates(stages)
     if missed:
@@ -240,6 +245,21 @@ def ace_stage(demo: Demo, model: LoadedModel, data: Path, records: Sequence[Vide
     return chosen
 
 
+def agent_stage(demo: Demo, data: Path, record: VideoRecord) -> AgentStage:
+    """One question about a held-out clip, answered by programs (`experiments.agent_stage` says what is real in it)."""
+    asked = record.questions[0]
+    acted = run_agent_stage(
+        asked.question_id, asked.question, asked.answer, data / record.video_path, demo.out / "agent"
+    )
+    figures = acted.summary
+    console.print(
+        f"{STAND_IN}\n{figures['question']} -> {figures['answer']} (reference: {figures['reference']}), chosen: "
+        f"{figures['chosen']}; {figures['steps']} steps, {figures['tool_calls']} tool calls, "
+        f"{figures['frames_looked_at']} frames, {figures['seconds']:.1f} s; all of it: {demo.out / 'agent/trace.html'}"
+    )
+    return acted
+
+
 def answer_one(model: Path, data: Path, record: VideoRecord) -> str:
     """What `vrjax answer` prints about one held-out clip."""
     video, question = data / record.video_path, record.questions[0].question
@@ -268,8 +288,11 @@ def write_report(
     all_asked: dict[str, list[AskedQuestion]],
     shown: str,
     chosen: AceStage | None,
+    acted: AgentStage,
 ) -> None:
-    stages: dict[str, dict[str, Any]] = {name: row for name, row in summary["stages"].items() if name != "ace"}
+    stages: dict[str, dict[str, Any]] = {
+        name: row for name, row in summary["stages"].items() if name not in ("ace", "agent")
+    }
     asked = all_asked["grpo"]
     rows = [[stage, *(f"{row[key]:.3f}" for key in KEYS), f"{row['seconds']:.0f}"] for stage, row in stages.items()]
     by_type = stages["grpo"]["by_type"]
@@ -298,6 +321,7 @@ def write_report(
         report.Figure("Policy optimisation", report.curves(policy_curves_of(demo.out / "grpo" / "metrics.jsonl"))),
         report.Gallery("Held-out clips, after policy optimisation", report.cards_of(spread)),
         *([] if chosen is None else [chosen.table()]),
+        acted.table(),
         report.Table("One answer on the command line", ("vrjax answer",), [[line] for line in shown.splitlines()]),
     ]
     report.write_report(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.agents.scripted_endpoint import scripted_endpoint
+from experiments.scripted_endpoint import scripted_endpoint
 from vrjax.agents import (
     TOOLS,
     AgentSettings,

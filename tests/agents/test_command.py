@@ -12,8 +12,8 @@ from experiments import caviar_neptune
 from experiments.caviar import Options
 from experiments.caviar_lvbench import LvBench
 from experiments.caviar_lvbench import main as lvbench
-from tests.agents.scripted_endpoint import scripted_endpoint
-from tests.agents.shapes_script import ShapesScript
+from experiments.scripted_endpoint import scripted_endpoint
+from experiments.shapes_script import ShapesScript
 from vrjax.agents import read_traces
 from vrjax.agents.trace_page import write_trace_page
 from vrjax.cli import main

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.scripted_endpoint import scripted_endpoint
+from experiments.scripted_endpoint import scripted_endpoint
 from tests.agents.test_command import LetterScript, vrjax
 from vrjax.agents import read_traces
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.agents.scripted_endpoint import scripted_endpoint
-from tests.agents.shapes_script import ShapesScript
+from experiments.scripted_endpoint import scripted_endpoint
+from experiments.shapes_script import ShapesScript
 from vrjax.agents import MODES, AgentSettings, Sampling, ToolSettings, VideoAgent, replay
 from vrjax.agents.replay import difference
 from vrjax.agents.toolbox import ReplayError

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
-from tests.agents.scripted_endpoint import scripted_endpoint
-from tests.agents.shapes_script import ShapesScript
+from experiments.scripted_endpoint import scripted_endpoint
+from experiments.shapes_script import ShapesScript
 from vrjax.agents import read_traces
 from vrjax.agents.trace_file import TraceFile
 from vrjax.errors import InputError

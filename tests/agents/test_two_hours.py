@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.agents.scripted_endpoint import scripted_endpoint
-from tests.agents.shapes_script import colour_counts, number, seconds
+from experiments.scripted_endpoint import scripted_endpoint
+from experiments.shapes_script import colour_counts, number, seconds
 from vrjax.agents import FrameStore, ToolContext, ToolSettings, Video, find_when, retrieval_qa
 from vrjax.llm import ChatClient, parse_llm
 

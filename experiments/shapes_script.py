@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from data_tools.shapes.render import COLOUR_RGB
-from tests.agents.scripted_endpoint import Asked
+from experiments.scripted_endpoint import Asked
 
 TOLERANCE = 40  # grey levels; JPEG and video coding blur colours
 
