@@ -14,7 +14,7 @@ import tyro
 
 from vrjax.commands.ace import Ace
 from vrjax.commands.ace_dataset import AceDataset
-from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, TracePage
+from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, SftData, TracePage
 from vrjax.commands.answer import Answer
 from vrjax.commands.buckets import Buckets
 from vrjax.commands.check_videos import CheckVideos
@@ -46,6 +46,7 @@ Commands = (
     | Annotated[BuildCriticExamples, tyro.conf.subcommand("agent-build-critic-examples")]
     | Annotated[BestSubset, tyro.conf.subcommand("agent-best-subset")]
     | Annotated[ReplayTraces, tyro.conf.subcommand("agent-replay")]
+    | Annotated[SftData, tyro.conf.subcommand("agent-sft-data")]
     | Annotated[TracePage, tyro.conf.subcommand("agent-page")]
 )
 

@@ -9,8 +9,8 @@ import pytest
 from experiments.scripted_endpoint import scripted_endpoint
 from experiments.shapes_script import ShapesScript
 from vrjax.agents import MODES, AgentSettings, Sampling, ToolSettings, VideoAgent, replay
+from vrjax.agents.exchanges import ReplayError
 from vrjax.agents.replay import difference
-from vrjax.agents.toolbox import ReplayError
 from vrjax.agents.trace_text import trace_text
 from vrjax.errors import InputError
 from vrjax.llm import ChatClient, parse_llm

@@ -16,11 +16,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from vrjax.agents.exchanges import RecordingChat
+from vrjax.agents.exchanges import FATAL, RecordingChat
 from vrjax.agents.history import Room, Turn, room_of
 from vrjax.agents.program_text import read_reply
 from vrjax.agents.sandbox import Limits, ProgramEnd, Sandbox, StepResult, Workers, as_seen
-from vrjax.agents.toolbox import FATAL, Toolbox
+from vrjax.agents.toolbox import Toolbox
 from vrjax.agents.tools import Tool, api_text
 from vrjax.agents.tools.steps import answer_text
 from vrjax.agents.trace import Outcome, Step, Trace
@@ -51,6 +51,10 @@ Reply with a short thought and exactly one block of code, ```python … ```. Rul
 Functions:
 
 """
+BRIEF = (
+    "Answer a question about a video. Reply with one block of Python, ```python … ```. Its output is shown to you. "
+    "Call finish(answer) when you know the answer.\n\n"
+)
 LAST = (
     "There are no steps left. Reply with one program that only calls finish(answer) with the best answer you can give."
 )
@@ -72,6 +76,7 @@ class Confidence(BaseModel):
 class AgentSettings:
     """steps: replies before the forced finish. history_characters: of a conversation with a model whose context is not
     known, see `history`. max_tokens: of a reply. temperature: 0 takes the likeliest tokens. limits: of one program.
+    brief: few instructions, and of the tools their signatures alone, for small models trained on such prompts.
     """
 
     steps: int = 20
@@ -79,6 +84,7 @@ class AgentSettings:
     max_tokens: int = 2048
     temperature: float = 0.0
     limits: Limits = field(default_factory=Limits)
+    brief: bool = False
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.history_characters < 1000 or self.max_tokens < 1:
@@ -143,7 +149,10 @@ class _Work:
         self.single, self.self_evaluation = single, self_evaluation
         self.steps: list[Step] = []
         self._turns: list[Turn] = []
-        text = (SINGLE if single else INSTRUCTIONS) + api_text(list(toolbox.tools.values()))
+        tools = list(toolbox.tools.values())
+        text = (SINGLE if single else INSTRUCTIONS) + api_text(tools)
+        if settings.brief and not single:
+            text = BRIEF + "\n".join(tool.head for tool in tools)
         length = f"The video is {toolbox.whole.end - toolbox.whole.start:.1f} s long."
         self._head = (Message.system(text), Message.user(f"{length}\n\nQuestion: {question}"))
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vrjax.agents.exchanges import RecordingChat
+from vrjax.agents.exchanges import FATAL, RecordingChat
 from vrjax.agents.strategies import ALL
-from vrjax.agents.toolbox import FATAL
 from vrjax.agents.trace import Trace, Verdict
 from vrjax.agents.trace_text import trace_text
 from vrjax.errors import InputError

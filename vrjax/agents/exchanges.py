@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from vrjax.agents.toolbox import FATAL, ReplayError
 from vrjax.agents.trace import Exchange
+from vrjax.errors import RunError
 from vrjax.llm import Chat, ChatError, ChatReply, ChatRequest, Usage
 from vrjax.llm.chat import Remembering
 
+# What any further request would meet as well; it ends the run, not the question.
+FATAL = frozenset({"unauthorised", "budget", "replay_miss"})
+# Told of each reply that was given: where it was recorded, what was asked, and the reply.
+Listener = Callable[[str, ChatRequest, Exchange], None]
+
+
+class ReplayError(RunError):
+    """A recorded run does not lead where it led: the record was changed, or the agent's code was."""
+
 
 class RecordingChat:
-    """Passes requests on and keeps what came back, failures included."""
+    """Passes requests on and keeps what came back, failures included, in `into` or a list of its own."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: Chat, into: list[Exchange] | None = None) -> None:
         self._chat = chat
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[Exchange] = [] if into is None else into
 
     @property
     def name(self) -> str:
@@ -58,13 +67,15 @@ class RecordedChat:
 
     name = "recorded"
 
-    def __init__(self, exchanges: Sequence[Exchange], where: str) -> None:
-        self._left, self._where = list(exchanges), where
+    def __init__(self, exchanges: Sequence[Exchange], where: str, listener: Listener | None = None) -> None:
+        self._left, self._where, self._listener = list(exchanges), where, listener
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         if not self._left:
             raise ReplayError(f"{self._where}: one reply more is asked for than was recorded.")
         one = self._left.pop(0)
+        if self._listener is not None:
+            self._listener(self._where, request, one)
         usage = Usage(one.prompt_tokens, one.completion_tokens)
         if one.text is None or one.error is not None:
             kind: Any = one.kind or "backend"

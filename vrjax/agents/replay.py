@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from vrjax.agents.agent import AgentSettings, answer_directly, run_agent
 from vrjax.agents.critic import CriticExample, CriticSettings, judge
-from vrjax.agents.exchanges import RecordedChat
+from vrjax.agents.exchanges import Listener, RecordedChat, ReplayError
 from vrjax.agents.history import RecordedRoom
 from vrjax.agents.question import settle
 from vrjax.agents.sandbox import Limits, Workers
-from vrjax.agents.toolbox import RecordedToolbox, ReplayError
+from vrjax.agents.toolbox import RecordedToolbox
 from vrjax.agents.tools import TOOLS, Tool
 from vrjax.agents.trace import QuestionRun, Trace
 from vrjax.agents.video_handle import Video
@@ -24,8 +24,10 @@ def replay(
     tools: Sequence[Tool] = TOOLS,
     examples: Sequence[CriticExample] = (),
     workers: Workers | None = None,
+    listener: Listener | None = None,
 ) -> QuestionRun:
-    """The run again. tools: those of the recorded run, a user's own among them. workers: where many runs are replayed.
+    """The run again. listener: told of every reply of the agent and the critic that is given, with what was asked.
+    tools: those of the recorded run, a user's own among them. workers: where many runs are replayed.
 
     Raises ReplayError where the programs, run on recorded results, do not lead where they led.
     """
@@ -36,7 +38,7 @@ def replay(
         raise ReplayError(f"{run.id}: the tools {', '.join(sorted(missing))} are not known. Give their file.")
     with ThreadPoolExecutor(8) as threads, contextlib.ExitStack() as stack:
         workers = workers or stack.enter_context(Workers(2))
-        again = asyncio.run(_replay(run, tools, examples, workers, threads))
+        again = asyncio.run(_replay(run, tools, examples, workers, threads, listener))
     if again.without_times() != run.without_times():
         raise ReplayError(f"{run.id}: {difference(run, again)} differs between the record and its replay.")
     return again
@@ -48,6 +50,7 @@ async def _replay(
     examples: Sequence[CriticExample],
     workers: Workers,
     threads: ThreadPoolExecutor,
+    listener: Listener | None,
 ) -> QuestionRun:
     known = {tool.name: tool for tool in tools}
     raw = run.settings["agent"]
@@ -64,7 +67,7 @@ async def _replay(
         trace = await run_agent(
             recorded.strategy,
             run.question,
-            RecordedChat(recorded.replies, where),
+            RecordedChat(recorded.replies, where, listener),
             toolbox,
             workers,
             threads,
@@ -76,7 +79,7 @@ async def _replay(
         traces.append(trace)
     verdict = None
     if run.verdict is not None:
-        chat = RecordedChat(run.verdict.replies, f"{run.id}, critic")
+        chat = RecordedChat(run.verdict.replies, f"{run.id}, critic", listener)
         critic = CriticSettings(**run.settings["critic"])
         verdict = await judge(run.id, run.question, traces, examples, chat, critic)
     answer, error = settle(traces, verdict)

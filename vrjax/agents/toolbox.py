@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from vrjax.agents.crossing import as_json, from_json, to_program
+from vrjax.agents.exchanges import FATAL, ReplayError
 from vrjax.agents.sandbox import ProgramEnd, as_seen
 from vrjax.agents.tools import Noted, Tool, ToolContext
 from vrjax.agents.trace import ToolCall
 from vrjax.agents.video_handle import Video
-from vrjax.errors import RunError
 from vrjax.llm import ChatError
 
-# What any further request would meet as well; it ends the run, not the question.
-FATAL = frozenset({"unauthorised", "budget", "replay_miss"})
 END = "ProgramEnd"
 
 
@@ -127,16 +125,13 @@ class LiveToolbox:
                     completion_tokens=noted.usage.completion_tokens,
                     seconds=time.monotonic() - began,
                     notes=dict(sorted(noted.notes.items())),
+                    replies=tuple(noted.replies),
                 )
             )
 
     def take_calls(self) -> tuple[ToolCall, ...]:
         calls, self._calls = tuple(self._calls), []
         return calls
-
-
-class ReplayError(RunError):
-    """A recorded run does not lead where it led: the record was changed, or the agent's code was."""
 
 
 class RecordedToolbox:

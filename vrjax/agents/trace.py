@@ -34,7 +34,7 @@ class Exchange(_Record):
 class ToolCall(_Record):
     """One call of a tool. inputs, output: see `crossing.from_json`. frames: seconds of the frames that a model looked
     at, in order; chosen: those that it picked. requests: replies asked of a model. notes: what was substituted or left
-    out, counted by name.
+    out, counted by name. replies: all that the tool's model said, in order (windows in order of time).
     """
 
     tool: str
@@ -49,6 +49,7 @@ class ToolCall(_Record):
     completion_tokens: int = 0
     seconds: float = 0.0
     notes: dict[str, int] = {}
+    replies: tuple[Exchange, ...] = ()
 
 
 class Step(_Record):

@@ -36,6 +36,7 @@ class Agent(AgentOptions):
         vrjax agent best-subset runs/a runs/b --scores scores.json
         vrjax agent replay runs/agent
         vrjax agent page runs/agent
+        vrjax agent sft-data runs/agent --out data/traces
     """
 
     video: tyro.conf.Positional[Path]
@@ -328,7 +329,74 @@ class TracePage:
         return 0
 
 
+@dataclass(frozen=True)
+class SftData(_Scored):
+    """Make training conversations of runs: every reply of agent, critic and tools behind exactly what led to it.
+
+    Videos are read again for the frames that were looked at; no model is asked. With scores, only traces that scored
+    above 0 are learned from. `vrjax train` reads the file as a dataset of the form "conversations".
+
+    Example::
+
+        vrjax agent sft-data runs/teacher --out data/traces --benchmark neptune --data neptune
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Folders with traces.jsonl."""
+    out: Path = Path("agent_sft")
+    """Folder for conversations.jsonl and the images."""
+    transcripts: Path | None = None
+    """Folder of the transcripts that the runs had, named as the videos."""
+    tools: Path | None = None
+    """The Python file of further tools that the runs had."""
+    critic_examples: Path | None = None
+    """The critic's examples that the runs had."""
+
+    def run(self) -> int:
+        from collections import Counter
+
+        from vrjax.agents import TOOLS, Workers, load_tools, read_traces
+        from vrjax.agents.critic import load_examples
+        from vrjax.agents.lessons import lessons_of
+        from vrjax.commands.agent_options import find_transcript
+        from vrjax.llm.conversation_file import save_conversations
+        from vrjax.video import ReaderPool
+
+        if not self.runs:
+            raise InputError("name at least one folder with traces.jsonl.")
+        tools = (*TOOLS, *(load_tools(self.tools) if self.tools else ()))
+        examples = load_examples(self.critic_examples) if self.critic_examples else ()
+        scored = self.scores is not None or self.benchmark is not None
+        found, left_out = {}, Counter[str]()
+        with Workers(2) as workers, ReaderPool(2, time_limit_s=300.0) as pool:
+            for folder in self.runs:
+                runs = read_traces(folder)
+                scores = self.score(runs) if scored else {}
+                for run in runs.values():
+                    right = {name: bool(value) for name, value in scores.get(run.id, {}).items()} if scored else None
+                    spoken = None if self.transcripts is None else find_transcript(self.transcripts, Path(run.video))
+                    lessons = lessons_of(
+                        run, self.out, tools=tools, examples=examples, transcript=spoken, strategies=right,
+                        workers=workers, pool=pool,
+                    )  # fmt: skip
+                    left_out.update(lessons.left_out)
+                    found.update(
+                        {f"{folder.name}/{one.id}": one.model_copy(update={"id": f"{folder.name}/{one.id}"})
+                         for one in lessons.conversations}
+                    )  # fmt: skip
+        if not found:
+            raise InputError(f"{', '.join(map(str, self.runs))}: no reply can be learned from. Check runs and scores.")
+        path = self.out / "conversations.jsonl"
+        save_conversations(path, found.values())
+        replies = sum(one.learn for conversation in found.values() for one in conversation.messages)
+        print(f"{path}: {len(found)} conversations, {replies} replies to learn.")
+        for reason, count in sorted((+left_out).items()):
+            print(f"left out: {count} {reason}")
+        return 0
+
+
 SUBCOMMANDS = {
+    "sft-data": SftData,
     "build-critic-examples": BuildCriticExamples,
     "best-subset": BestSubset,
     "replay": ReplayTraces,

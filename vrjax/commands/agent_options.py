@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from vrjax.agents import VideoAgent
     from vrjax.llm import ChatClient
+    from vrjax.video.transcript import Utterance
 
+SPOKEN = (".srt", ".vtt", ".json", ".jsonl")
 ModeName = Literal[
     "direct", "direct_transcript", "single_program", "single_program_best_subset", "agent_best_subset", "agent",
     "self_evaluation", "critic",
@@ -26,6 +29,15 @@ def make_client(spec: str, base_url: str | None, key_env: str, cache: Path | Non
     if spec.startswith("native:"):  # its requests wait for whole batches
         return ChatClient(backend, concurrency=64, timeout_s=None, cache=kept)
     return ChatClient(backend, concurrency=concurrency, timeout_s=300.0, cache=kept)
+
+
+def find_transcript(folder: Path, video: Path) -> Sequence[Utterance] | None:
+    """What is said in a video, by the transcript in `folder` that is named as it is; None where there is none."""
+    from vrjax.video.transcript import read_transcript
+
+    places = [folder / f"{video.stem}{ending}" for ending in SPOKEN]
+    path = next((path for path in places if path.is_file()), None)
+    return None if path is None else read_transcript(path).utterances
 
 
 @dataclass(frozen=True, kw_only=True)

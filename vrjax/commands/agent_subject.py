@@ -16,15 +16,14 @@ from vrjax.agents import QuestionRun, Task, VideoAgent, read_traces, run_questio
 from vrjax.agents.strategies import QuestionKind
 from vrjax.agents.trace_file import TRACES, may_pass
 from vrjax.agents.trace_page import write_trace_page
+from vrjax.commands.agent_options import find_transcript
 from vrjax.errors import InputError
 from vrjax.evaluation.answer_log import Answer
 from vrjax.evaluation.benchmark import Benchmark, Item
 from vrjax.evaluation.shards import Shard
 from vrjax.evaluation.subject import Asked
 from vrjax.llm import ChatClient
-from vrjax.video.transcript import Utterance, read_transcript
 
-SPOKEN = (".srt", ".vtt", ".json", ".jsonl")
 ON_PAGE = 100
 
 
@@ -78,7 +77,7 @@ class AgentSubject:
             if one.video is None:
                 on_answer(Answer(id=one.id, error="an agent needs a video, and the question has none", kind="prompt"))
             else:
-                spoken = self._spoken(one.video)
+                spoken = None if self._transcripts is None else find_transcript(self._transcripts, one.video)
                 tasks.append(Task(one.id, one.text, one.video.resolve(), self._kind, spoken))
         done = read_traces(self._folder) if (self._folder / TRACES).exists() else {}
         for task in tasks:  # its run was written, and a kill came before its answer
@@ -99,13 +98,6 @@ class AgentSubject:
         finally:
             for client in self._clients:
                 await client.aclose()
-
-    def _spoken(self, video: Path) -> Sequence[Utterance] | None:
-        if self._transcripts is None:
-            return None
-        places = [self._transcripts / f"{video.stem}{ending}" for ending in SPOKEN]
-        path = next((path for path in places if path.is_file()), None)
-        return None if path is None else read_transcript(path).utterances
 
 
 def answer_of(run: QuestionRun) -> Answer:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from vrjax.errors import InputError
 from vrjax.generation.chat_forms import Turn
 from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.pictures import picture_vision
 from vrjax.generation.prompts import TEXT_ONLY, Prompt, Vision, build_conversation
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.llm.chat import ChatError, ChatReply, ChatRequest, Image, Message, Part, Text, Usage
 from vrjax.llm.request_key import canonical_request, request_key
-from vrjax.llm.structured import describe_schema
+from vrjax.llm.structured import worded
 from vrjax.loading import LoadedModel, fingerprint, is_run, load, load_run
 from vrjax.models.qwen2_5_vl import PositionRule
-from vrjax.video import ReaderPool, frames_to_patches, load_patches, plan_frames, smart_resize
+from vrjax.video import ReaderPool, load_patches, plan_frames
 
 
 @dataclass(frozen=True)
@@ -150,10 +147,7 @@ class NativeChat:
 
     def _prompt(self, request: ChatRequest) -> Prompt:
         limit = self.model.config.text.max_positions - request.max_tokens
-        turns = [Turn(message.role, tuple(self._pieces(message))) for message in request.messages]
-        if request.schema is not None:
-            last = turns[-1]
-            turns[-1] = Turn(last.role, (*last.pieces, "\n" + describe_schema(request.schema)))
+        turns = [Turn(message.role, tuple(self._pieces(message))) for message in worded(request)]
         # Named by its content: draws depend on what is asked alone.
         name = request_key(canonical_request(request, ""))
         config = self.model.config
@@ -168,7 +162,7 @@ class NativeChat:
         if self.model.config.vision is None:
             raise InputError(f"{self.name}: {TEXT_ONLY}")
         if isinstance(part, Image):
-            return [self._image(part)]
+            return [picture_vision(part.data, self.model.config.vision)]
         sizes = self.model.config.vision
         options = part.options
         wanted = (sizes.patch_size, sizes.temporal_patch_size, sizes.merge_size)
@@ -176,22 +170,6 @@ class NativeChat:
             raise InputError(f"{part.video}: the model's patch, temporal patch and merge sizes are {wanted}. Use them.")
         plan = plan_frames(part.video, options, pool=self._pool)
         return Vision.of_plan(plan, load_patches(plan, pool=self._pool))
-
-    def _image(self, part: Image) -> Vision:
-        from PIL import Image as Picture
-
-        digest = hashlib.sha256(part.data).hexdigest()
-        try:
-            pixels = np.asarray(Picture.open(io.BytesIO(part.data)).convert("RGB"))
-        except Exception as error:  # Pillow raises many kinds on hostile files
-            raise InputError(f"image {digest[:12]}: cannot be read ({error}). Send PNG or JPEG.") from error
-        sizes = self.model.config.vision
-        height, width = smart_resize(*pixels.shape[:2], factor=sizes.patch_size * sizes.merge_size, name="image")
-        frames = np.repeat(pixels[None], sizes.temporal_patch_size, axis=0)
-        patches = frames_to_patches(
-            frames, height, width, sizes.patch_size, sizes.temporal_patch_size, sizes.merge_size
-        )
-        return Vision(patches, (1, height // sizes.patch_size, width // sizes.patch_size), None, f"image {digest}")
 
 
 def _engine_error(name: str, error: Exception) -> Exception:

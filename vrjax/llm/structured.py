@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from vrjax.errors import InputError
-from vrjax.llm.chat import Chat, ChatError, ChatReply, ChatRequest, Message, Remembering, Usage
+from vrjax.llm.chat import Chat, ChatError, ChatReply, ChatRequest, Message, Remembering, Text, Usage
 from vrjax.llm.json_text import find_json
 from vrjax.records import first_problem
 
@@ -104,6 +104,15 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
         "Reply with one JSON value that fits this JSON schema, and with nothing else:\n"
         f"{json.dumps(schema, ensure_ascii=False)}"
     )
+
+
+def worded(request: ChatRequest) -> tuple[Message, ...]:
+    """The messages as they are put to the model: the schema, where there is one, described behind the last."""
+    if request.schema is None:
+        return request.messages
+    last = request.messages[-1]
+    described = Message(last.role, (*last.parts, Text("\n" + describe_schema(request.schema))))
+    return (*request.messages[:-1], described)
 
 
 def _complaint(text: str, problem: str, schema: Mapping[str, Any], attempt: int) -> tuple[Message, Message]:

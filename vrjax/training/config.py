@@ -41,13 +41,15 @@ ModelSource = ModelDirectory | FreshModel
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    """One file of EG-VQA records.
+    """One file. form: EG-VQA's records ("questions"), or conversations (see llm.conversation_file), whose template,
+    frames and batch.questions are of no effect; all datasets of a run have the same form.
 
     weight: share in the mix; videos: folder that relative video paths start from (default: the file's own folder);
     limit: use only the first so many videos.
     """
 
     path: Path
+    form: Literal["questions", "conversations"] = "questions"
     weight: float = 1.0
     videos: Path | None = None
     limit: int | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import grain
 import grain.experimental
@@ -18,7 +18,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vrjax.errors import InputError, VideoError
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.prompts import Vision
+from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.records import VideoRecord
 from vrjax.training.buckets import RowSize, padding_share
 from vrjax.training.patch_cache import PatchCache
@@ -50,6 +52,26 @@ class Corpus:
     def sizes(self) -> tuple[RowSize, ...]:
         return tuple(row.size for row in self.survey.rows)
 
+    def vision(self, row: int) -> list[Vision]:
+        """The video of a row. Raises VideoError where it cannot be read."""
+        plan = self._plan(row)
+        return Vision.of_plan(plan, self.patches(plan))
+
+    def packed(self, row: int) -> PackedText:
+        """The text side of a row, with features numbered as the prompt lists them."""
+        entry = self.survey.rows[row]
+        vision = blind_vision(self._plan(row))
+        merge = self.text.config.vision.merge_size**2
+        counts = [item.grid[0] * item.grid[1] * item.grid[2] // merge for item in vision]
+        starts = np.cumsum([0, *counts])
+        numbered = [np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)]
+        return self.text.row(self.records[entry.record], entry.questions, vision, numbered)
+
+    def _plan(self, row: int) -> FramePlan:
+        plan = self.survey.plans[self.survey.rows[row].record]
+        assert plan is not None
+        return plan
+
     def patches(self, plan: FramePlan) -> UInt8[np.ndarray, "S V"]:
         """Decoded patches, from the cache where they are there. Raises VideoError where the video cannot be read."""
         if self.cache is None:
@@ -61,6 +83,30 @@ class Corpus:
         return found
 
 
+class TextSettings(Protocol):
+    """What the text side of rows is made with."""
+
+    @property
+    def chat(self) -> ChatTokenizer: ...
+    @property
+    def config(self) -> Qwen2_5VLConfig: ...
+
+
+class TrainingRows(Protocol):
+    """Surveyed rows by number, with pixels only when they are read: a `Corpus`, or conversations."""
+
+    @property
+    def survey(self) -> Survey: ...
+    @property
+    def counts(self) -> tuple[int, ...]: ...
+    @property
+    def sizes(self) -> tuple[RowSize, ...]: ...
+    @property
+    def text(self) -> TextSettings: ...
+    def vision(self, row: int) -> list[Vision]: ...
+    def packed(self, row: int) -> PackedText: ...
+
+
 class RowReader:
     """Grain's random-access source: element i is row i of the run, padded to its batch's bucket.
 
@@ -68,9 +114,9 @@ class RowReader:
     cannot be read comes out empty, with weight 0.
     """
 
-    def __init__(self, corpus: Corpus, schedule: Schedule, batches: int) -> None:
+    def __init__(self, corpus: TrainingRows, schedule: Schedule, batches: int) -> None:
         self.corpus, self.schedule, self.batches = corpus, schedule, batches
-        self._text = lru_cache(maxsize=_KEPT_TEXTS)(self._make_text)
+        self._text = lru_cache(maxsize=_KEPT_TEXTS)(corpus.packed)
 
     def __len__(self) -> int:
         return self.batches * self.schedule.batch_size
@@ -87,27 +133,17 @@ class RowReader:
 
     def _read(self, row: int, bucket: RowSize) -> tuple[PackedText, Any, str]:
         text, damage = self.corpus.text, ""
-        plan = None if row == EMPTY else self.corpus.survey.plans[self.corpus.survey.rows[row].record]
-        if plan is not None and self.corpus.survey.rows[row].questions:
+        if row != EMPTY and self.corpus.survey.rows[row].questions:
             try:
-                vision = Vision.of_plan(plan, self.corpus.patches(plan))
+                vision = self.corpus.vision(row)
+                if not vision:
+                    nothing = empty_vision(text.config.vision, bucket)
+                    return pad_text(self._text(row), bucket, text.chat.pad_id), nothing, ""
                 inputs, places = row_vision(vision, text.config.vision, bucket)
                 return pad_text(self._with_places(row, places), bucket, text.chat.pad_id), inputs, ""
             except VideoError as error:
                 damage = f"{error} ({error.kind})"
         return empty_text(bucket, text.chat.pad_id), empty_vision(text.config.vision, bucket), damage
-
-    def _make_text(self, row: int) -> PackedText:
-        """Text of a row with features numbered as the prompt lists them, and where they stand."""
-        entry = self.corpus.survey.rows[row]
-        plan = self.corpus.survey.plans[entry.record]
-        assert plan is not None
-        vision = blind_vision(plan)
-        merge = self.corpus.text.config.vision.merge_size**2
-        counts = [item.grid[0] * item.grid[1] * item.grid[2] // merge for item in vision]
-        starts = np.cumsum([0, *counts])
-        numbered = [np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)]
-        return self.corpus.text.row(self.corpus.records[entry.record], entry.questions, vision, numbered)
 
     def _with_places(self, row: int, places: Sequence[np.ndarray]) -> PackedText:
         text = self._text(row)
@@ -155,7 +191,7 @@ class BatchIterator(Iterator[HostBatch]):
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: TrainingRows,
         schedule: Schedule,
         batches: int,
         *,

@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.generation.chat_tokenizer import ChatTokenizer
+from vrjax.errors import InputError
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
@@ -20,7 +21,8 @@ from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import Sharder, is_cpu, make_mesh, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
-from vrjax.training.data import BatchIterator, Corpus
+from vrjax.training.conversations import ConversationText, open_conversations
+from vrjax.training.data import BatchIterator, TrainingRows
 from vrjax.training.forward import ForwardOptions
 from vrjax.training.logging import RunLog
 from vrjax.training.placement import check_batch, place_state
@@ -39,8 +41,8 @@ class Prepared:
 
     mesh: Mesh
     model: LoadedModel
-    corpus: Corpus
-    held_out: Corpus | None
+    corpus: TrainingRows
+    held_out: TrainingRows | None
     buckets: tuple[RowSize, ...]
     schedule: Schedule
     steps: int
@@ -51,7 +53,7 @@ class Prepared:
     options: ForwardOptions
 
     def batches(
-        self, corpus: Corpus, schedule: Schedule, count: int, threads: int, state: dict | None
+        self, corpus: TrainingRows, schedule: Schedule, count: int, threads: int, state: dict | None
     ) -> BatchIterator:
         """This process's share of `count` batches."""
         return BatchIterator(
@@ -104,15 +106,24 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
 
 def survey_rows(
     config: SftConfig, chat: ChatTokenizer, model: Qwen2_5VLConfig, run: RunDirectory, pool: ReaderPool, say: Say
-) -> tuple[Corpus, Corpus | None]:
-    """The rows to train on, and those held out. No weights are needed."""
-    context = model.text.max_positions
-    text = RowText(chat, model, config.template, min(config.batch.max_length or context, context))
+) -> tuple[TrainingRows, TrainingRows | None]:
+    """The rows to train on, and those held out. No weights are needed.
 
-    def corpus(datasets: Sequence[DatasetConfig], name: str) -> Corpus:
+    Raises InputError where some datasets hold questions and others conversations.
+    """
+    context = model.text.max_positions
+    length = min(config.batch.max_length or context, context)
+    forms = {dataset.form for dataset in (*config.data, *config.validation)}
+    if len(forms) > 1:
+        raise InputError("data: questions and conversations cannot be mixed in one run. Train on one after the other.")
+
+    def rows(datasets: Sequence[DatasetConfig], name: str) -> TrainingRows:
+        if forms == {"conversations"}:
+            return open_conversations(datasets, ConversationText(chat, model, length), config.input, run, name, say)
+        text = RowText(chat, model, config.template, length)
         return open_corpus(datasets, text, config.frames, config.input, config.batch.questions, run, name, pool, say)
 
-    return corpus(config.data, "survey"), corpus(config.validation, "survey_validation") if config.validation else None
+    return rows(config.data, "survey"), rows(config.validation, "survey_validation") if config.validation else None
 
 
 def forward_options(compute: str, remat: bool, model: LoadedModel, mesh: Mesh) -> ForwardOptions:

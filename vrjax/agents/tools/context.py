@@ -10,7 +10,9 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from vrjax.agents.exchanges import RecordingChat
 from vrjax.agents.frame_store import FrameStore, StoredFrame
+from vrjax.agents.trace import Exchange
 from vrjax.agents.video_handle import Video
 from vrjax.llm import Chat, ChatError, ChatReply, ChatRequest, Message, Text, Usage, ask
 from vrjax.llm.chat import Part
@@ -55,6 +57,7 @@ class Noted:
     requests: int = 0
     usage: Usage = field(default_factory=Usage)
     notes: Counter[str] = field(default_factory=Counter)
+    replies: list[Exchange] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ class ToolContext:
 
     async def ask(self, *parts: Part | str, system: str = "") -> str:
         """A model's reply in words. Raises ChatError, also for an empty reply."""
-        reply: ChatReply = await self.chat.complete(self._request(parts, system))
+        reply: ChatReply = await self._recorded.complete(self._request(parts, system))
         self._count(reply.usage)
         if not reply.text.strip():
             raise ChatError(f"{self.chat.name}: the reply is empty.", "bad_reply", retryable=False)
@@ -89,11 +92,15 @@ class ToolContext:
 
     async def ask_form(self, form: type[T], *parts: Part | str, system: str = "") -> T:
         """A model's reply in a form. Raises ChatError where no attempt fits it."""
-        found = await ask(self.chat, self._request(parts, system), form)
+        found = await ask(self._recorded, self._request(parts, system), form)
         self._count(found.usage if not found.reply.cached else found.reply.usage)
         if "asked_again" in found.repairs:
             self.noted.notes["asked_again"] += 1
         return found.value
+
+    @property
+    def _recorded(self) -> RecordingChat:
+        return RecordingChat(self.chat, self.noted.replies)
 
     def _request(self, parts: Sequence[Part | str], system: str) -> ChatRequest:
         messages = [Message.user(*parts)]

@@ -44,10 +44,14 @@ class Tool:
     answer: Callable[..., Any] | None = None
 
     @property
+    def head(self) -> str:
+        """The function's first line."""
+        return f"def {self.name}{_signature_text(self.signature)}:"
+
+    @property
     def text(self) -> str:
         """The function's head and docstring."""
-        head = f"def {self.name}{_signature_text(self.signature)}:"
-        return f"{head}\n{textwrap.indent(chr(34) * 3 + self.docstring + chr(34) * 3, '    ')}"
+        return f"{self.head}\n{textwrap.indent(chr(34) * 3 + self.docstring + chr(34) * 3, '    ')}"
 
     def bind(self, whole: Video, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in, videos checked. Raises TypeError or ValueError."""

@@ -121,6 +121,7 @@ def merge(context: ToolContext, part: ToolContext) -> None:
     into.requests += noted.requests
     into.usage = into.usage + noted.usage
     into.notes.update(noted.notes)
+    into.replies.extend(noted.replies)
 
 
 def evenly(count: int, most: int) -> Sequence[int]:
