@@ -231,7 +231,7 @@ def make_config(
         steps=steps,
         freeze_vision=False,
         remat=False,
-        checkpoints=CheckpointConfig(save_every=100, keep_last=1, keep_best=0),
+        checkpoints=CheckpointConfig(save_every=100, keep_last=1),
         log_every=10,
         seed=seed,
     )

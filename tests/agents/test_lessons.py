@@ -73,8 +73,8 @@ def test_each_reply_is_learned_behind_what_led_to_it(taught):
         turns = [(role, words) for role, words in request.turns]
         if request.form is not None:  # ours is told of the form in words
             schema = request.body["response_format"]["json_schema"]["schema"]
-            turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n\nReply with one JSON value that fits this JSON schema, and with "
-                         f"nothing else:\n{json.dumps(schema, ensure_ascii=False)}")  # fmt: skip
+            wish = "Reply with one JSON value that fits this JSON schema, and with nothing else:"
+            turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n\n{wish}\n{json.dumps(schema, ensure_ascii=False)}")
         asked.append((request.system, tuple(turns), len(request.pictures), reply))
     assert len(heard) > 20
     assert sorted(map(repr, set(learned))) == sorted(map(repr, set(asked)))
