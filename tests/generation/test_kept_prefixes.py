@@ -113,36 +113,35 @@ def test_llamas_too(llama_chat, unroll):  # noqa: F811
 
 def test_eight_steps_prefill_little_more_than_the_last_prompt(make, model):
     """A prompt of 1,000 tokens and eight steps: at most 1.3 times the final history, where all is about 5 times."""
-    engine, plain = make(), make(0)
+    engine = make()
     said = [Turn("system", (words(990, 1),)), Turn("user", (words(6, 2),))]
     lengths = []
     for step in range(8):
         prompt = build_conversation(model.chat, model.config, said, name="agent")
         lengths.append(len(prompt))
-        samples = [one.generate([Request(prompt=prompt, keep=True)], GREEDY)[0][0] for one in (engine, plain)]
-        np.testing.assert_array_equal(samples[0].tokens, samples[1].tokens)
+        sample = engine.generate([Request(prompt=prompt, keep=True)], GREEDY)[0][0]
         said += [Turn("assistant", (words(30, step),)), Turn("user", (words(50, step),))]
     assert lengths[0] > 1000
     assert engine.padding.used["prefill"] <= 1.3 * lengths[-1]
     assert engine.padding.computed["prefill"] <= 1.5 * lengths[-1]
-    assert plain.padding.used["prefill"] == sum(lengths) > 5 * lengths[-1]
+    assert sum(lengths) > 5 * lengths[-1]
     assert engine.kept is not None
     assert engine.kept.reused == sum(lengths) - engine.padding.used["prefill"]
+    np.testing.assert_array_equal(sample.tokens, make(0).generate([Request(prompt=prompt)], GREEDY)[0][0].tokens)
 
 
 def test_traces_in_a_batch_are_those_run_alone(make, talk):
-    traces = [talk(3, seed) for seed in (0, 50, 90)]
+    traces = [talk(2, seed) for seed in (0, 50, 90)]
     sampling = SamplingOptions(max_tokens=8, temperature=0.7)
-    together, alone, plain = make(), make(), make(0)
+    together, alone = make(), make()
     for turn in zip(*traces, strict=True):
         requests = [Request(prompt=prompt, keep=True, samples=2) for prompt in turn]
         batch = together.generate(requests, sampling, seed=3)
         for request, samples in zip(requests, batch, strict=True):
-            for other in (alone, plain):
-                (wanted,) = other.generate([request], sampling, seed=3)
-                for one, two in zip(samples, wanted, strict=True):
-                    np.testing.assert_array_equal(one.tokens, two.tokens)
-                    np.testing.assert_allclose(one.raw_log_probs, two.raw_log_probs, atol=1e-4)
+            (wanted,) = alone.generate([request], sampling, seed=3)
+            for one, two in zip(samples, wanted, strict=True):
+                np.testing.assert_array_equal(one.tokens, two.tokens)
+                np.testing.assert_allclose(one.raw_log_probs, two.raw_log_probs, atol=1e-4)
 
 
 def test_room_is_bounded_and_new_weights_forget(make, talk, model):

@@ -160,14 +160,15 @@ def _keep(
 ) -> None:
     """Take new blocks of the rows that are to be kept out of a prefix, whose new tokens begin at place `offset`."""
     if any(keep):
-        keys, values = (list(jax.device_get(arrays)) for arrays in (prefix.keys, prefix.values))  # by layer
+        # What was kept before needs not come from the device again. By layer:
+        keys = list(jax.device_get(jax.tree.map(lambda array: array[..., offset:], prefix.keys)))
+        values = list(jax.device_get(jax.tree.map(lambda array: array[..., offset:, :], prefix.values)))
         for row, (all_of, count) in enumerate(zip(names, counts, strict=True)):
             if not keep[row]:
                 continue
             for number in range(count, len(all_of)):
                 if all_of[number] not in kept:
-                    first = offset + (number - count) * BLOCK
-                    here = slice(first, first + BLOCK)
+                    here = slice((number - count) * BLOCK, (number - count + 1) * BLOCK)
                     kept.keep(
                         all_of[number],
                         np.stack([layer[row, :, :, here] for layer in keys]),
