@@ -37,6 +37,8 @@ from vrjax.agents.trace_file import read_traces, run_questions
 from vrjax.agents.trace_page import write_trace_page
 from vrjax.commands.agent import SftData
 from vrjax.evidence import exact_match
+from vrjax.generation import Engine, EngineOptions
+from vrjax.ledger import Ledger
 from vrjax.llm import Chat, ChatClient, NativeChat, parse_llm
 from vrjax.llm.conversation_file import load_conversations
 from vrjax.loading import load, load_run, save
@@ -109,14 +111,16 @@ def run(options: CaviarShapes) -> int:
     teacher = teach(tasks, options.out / "teacher_test")
     found: dict[str, dict[str, QuestionRun]] = {}
     figures: dict[str, Any] = {}
-    for name, mode, at_once, prefix_bytes in (
-        ("together", "critic", len(tasks), 1 << 28),
-        ("alone", "critic", 1, 1 << 28),
-        ("without reuse", "critic", len(tasks), 0),
-        ("direct", "direct", len(tasks), 1 << 28),
+    ledger = Ledger()  # one, so that the engines share compiled programs
+    for name, mode, rows, prefix_bytes in (
+        ("together", "critic", 16, 1 << 28),
+        ("alone", "critic", 1, 1 << 28),  # each request is a batch of its own
+        ("without reuse", "critic", 16, 0),
+        ("direct", "direct", 16, 1 << 28),
     ):
+        engine = EngineOptions(batch_rows=rows, chunk=32, unroll=False, prefix_cache_bytes=prefix_bytes)
         folder = options.out / "native" / name.replace(" ", "_")
-        work = partial(answer_natively, options.out / "model", tasks, mode, at_once, prefix_bytes, folder)
+        work = partial(answer_natively, options.out / "model", tasks, mode, engine, ledger, folder)
         runs, counted = timed(f"the model, {name}", work)
         found[name], figures[name] = runs, counted
     summary = summarise(found, teacher, references) | {"seconds": seconds, "engine": figures}
@@ -177,15 +181,16 @@ def answer(chat: Chat, tasks: Sequence[Task], mode: Mode, at_once: int, out: Pat
 
 
 def answer_natively(
-    model: Path, tasks: Sequence[Task], mode: Mode, at_once: int, prefix_bytes: int, out: Path
+    path: Path, tasks: Sequence[Task], mode: Mode, options: EngineOptions, ledger: Ledger, out: Path
 ) -> tuple[dict[str, QuestionRun], dict[str, int]]:
     """The model's runs as agent, tools and critic, and what its engine computed for them."""
     written = out / "engine.json"
     if written.exists():
         return read_traces(out), json.loads(written.read_text(encoding="utf-8"))
-    backend = NativeChat(load(model), prefix_bytes=prefix_bytes)
+    model, before = load(path), len(ledger.entries)
+    backend = NativeChat(model, engine=Engine(model, options, ledger))
     client = ChatClient(backend, concurrency=64, timeout_s=None)
-    runs = answer(client, tasks, mode, at_once, out)
+    runs = answer(client, tasks, mode, len(tasks), out)
     padding, kept = backend.engine.padding, backend.engine.kept
     counted = {
         "prefilled_tokens": padding.used["prefill"],
@@ -193,7 +198,7 @@ def answer_natively(
         "reused_tokens": 0 if kept is None else kept.reused,
         "vision_patches": padding.used["vision"],
         "drawn_tokens": backend.engine.drawn,
-        "programs": len(backend.engine.ledger.entries),
+        "programs_compiled": len(ledger.entries) - before,
         "requests": client.counts.numbers["calls"],
     }
     written.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
@@ -226,7 +231,7 @@ def make_config(
         run_dir=run_dir,
         model=FreshModel(sizes, tokenizer, seed),
         data=(DatasetConfig(conversations, form="conversations"),),
-        batch=BatchConfig(videos=8, questions=1, max_programs=4, max_padding=0.25),
+        batch=BatchConfig(videos=8, questions=1, max_programs=3, max_padding=0.25),
         optimizer=OptimizerConfig(method="muon", learning_rate=2e-3, warmup=50, b2=0.99, final_share=0.02),
         steps=steps,
         freeze_vision=False,

@@ -39,6 +39,7 @@ from vrjax.ledger import Ledger
 from vrjax.models.decoder import Shard, unsharded
 
 MOST_UNROLLED_BYTES = 2 << 30
+FEW_TOKENS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +219,10 @@ class Engine:
 
     def length_of(self, longest: int) -> int:
         """The bucket of a length in tokens."""
-        return bucket(longest, self.options.length_multiple, fineness=8 if self.kept is None else 4)
+        if self.kept is None:
+            return bucket(longest, self.options.length_multiple)
+        # For a short length a program of its own costs more than padding does.
+        return bucket(longest, self.options.length_multiple, fineness=1 if longest <= FEW_TOKENS else 4)
 
     def rows_of(self, count: int) -> int:
         """The bucket of a number of rows."""

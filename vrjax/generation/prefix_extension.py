@@ -114,7 +114,7 @@ def prefill_from_kept(engine: Engine, prompts: Sequence[Prompt], keep: Sequence[
     if not any(counts):
         prefix = engine.prefill(prompts, rows)
     else:
-        offset = bucket(BLOCK * max(counts), BLOCK, fineness=2)
+        offset = bucket(BLOCK * max(counts), 4 * BLOCK, fineness=2)
         prefix = _extended(engine, prompts, names, counts, rows, offset)
     _keep(kept, prefix, names, counts, keep, offset)
     return prefix
