@@ -115,7 +115,7 @@ def run(options: CaviarShapes) -> int:
     for name, mode, rows, prefix_bytes in (
         ("together", "critic", 16, 1 << 28),
         ("alone", "critic", 1, 1 << 28),  # each request is a batch of its own
-        ("without reuse", "critic", 16, 0),
+        ("without reuse", "critic", 16, 1),  # no block fits: the same buckets, and nothing kept
         ("direct", "direct", 16, 1 << 28),
     ):
         engine = EngineOptions(batch_rows=rows, chunk=32, unroll=False, prefix_cache_bytes=prefix_bytes)

@@ -7,6 +7,7 @@ the backend knows it (less the reply, and PER_MESSAGE tokens for the form of eac
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,9 +58,9 @@ class MeasuredRoom:
 
 @dataclass(frozen=True)
 class RecordedRoom:
-    """Of a recorded trace whose room was measured in tokens: a replay has no tokenizer and leaves out what it left out.
+    """Of a recorded trace whose room was measured in tokens: a replay has no tokenizer, and nobody reads its messages.
 
-    shortened: by step.
+    shortened: by step. Messages are whole, so they are those that were sent only where nothing had been left out.
     """
 
     most: int
@@ -67,8 +68,8 @@ class RecordedRoom:
     unit: Unit = "tokens"
 
     def fit(self, head: tuple[Message, ...], turns: Sequence[Turn], tail: str) -> tuple[tuple[Message, ...], int]:
-        del tail
-        return head, self.shortened[len(turns)] if len(turns) < len(self.shortened) else 0
+        messages, _ = fit(head, turns, tail, sys.maxsize)
+        return messages, self.shortened[len(turns)] if len(turns) < len(self.shortened) else 0
 
 
 def room_of(chat: Chat, characters: int, max_tokens: int) -> Room:

@@ -100,6 +100,9 @@ def _agent_lessons(where: str, trace: Trace, heard: _Heard, folder: Path, lesson
         if not exchange.text or exchange.error is not None:
             lessons.left_out["blank replies"] += 1
             continue
+        if step.shortened and trace.history_tokens is not None:  # a replay does not know what was sent
+            lessons.left_out["steps with a history shortened by tokens"] += 1
+            continue
         if not pieces or messages[: len(pieces[-1][0])] != pieces[-1][0]:
             pieces.append((messages, set()))
         else:
