@@ -315,5 +315,14 @@ def show(summary: dict[str, Any]) -> None:
     console.print(table)
 
 
+def __getattr__(name: str) -> SftConfig:
+    if name == "config":  # for `vrjax train experiments/caviar_shapes.py`, once the conversations are there
+        options = CaviarShapes()
+        conversations = options.out / "lessons" / "conversations.jsonl"
+        tokenizer = make_tokenizer(conversations, options.out / "tokenizer")
+        return make_config(conversations, *tokenizer, options.out / "sft", options.steps, options.seed)
+    raise AttributeError(name)
+
+
 if __name__ == "__main__":
     run_command(CaviarShapes, run, "experiments.caviar_shapes")

@@ -74,7 +74,7 @@ def test_traces_lie_beside_the_answers_and_nothing_is_asked_twice(tmp_path, nept
         assert json.loads((out / "scores.json").read_text())["strict"] == scores["strict"]
         assert vrjax(*command, "--agent-options.steps", 3) == 2
         assert vrjax(*command[:-2], "--agent", "agent") == 2
-    assert "other settings" in capsys.readouterr().err
+    assert "holds a run whose agent" in capsys.readouterr().err
     assert vrjax("agent", "replay", out) == 0
 
 

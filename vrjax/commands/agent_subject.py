@@ -60,7 +60,7 @@ class AgentSubject:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"agent": self._settings}
+        return {f"agent.{key}": value for key, value in self._settings.items()}
 
     def wording(self, benchmark: Benchmark, item: Item) -> str:
         return benchmark.question(item)
