@@ -139,7 +139,8 @@ def test_what_cannot_be_learned_is_named(taught, text, tmp_path):
     with pytest.raises(InputError, match="have changed"):
         open_conversations([DatasetConfig(path, form="conversations")], *open_again)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0]["messages"][-1].pop("learn")
+    for message in rows[0]["messages"]:
+        message.pop("learn", None)
     changed.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(InputError, match="no message is to be learned"):
         load_conversations(changed)
