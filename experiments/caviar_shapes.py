@@ -74,7 +74,7 @@ class CaviarShapes:
     """Clips that the scripted agent is asked about, four questions each."""
     test_clips: int = 5
     """Held-out clips."""
-    steps: int = 900
+    steps: int = 600
     """Steps of training, of eight conversations."""
     seed: int = 0
     """Of clips, weights and the order of training."""
