@@ -232,7 +232,9 @@ def make_config(
         model=FreshModel(sizes, tokenizer, seed),
         data=(DatasetConfig(conversations, form="conversations"),),
         batch=BatchConfig(videos=8, questions=1, max_programs=3, max_padding=0.25),
-        optimizer=OptimizerConfig(method="muon", learning_rate=2e-3, warmup=min(50, steps // 4), b2=0.99, final_share=0.02),
+        optimizer=OptimizerConfig(
+            method="muon", learning_rate=2e-3, warmup=min(50, steps // 4), b2=0.99, final_share=0.02
+        ),
         steps=steps,
         freeze_vision=False,
         remat=False,

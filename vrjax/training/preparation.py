@@ -12,8 +12,8 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
-from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.errors import InputError
+from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
