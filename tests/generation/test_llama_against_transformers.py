@@ -87,7 +87,13 @@ def test_beams_have_the_ids_and_scores_of_transformers(reference, chat, beams, e
     least = 2 if ends else 24  # ours never ends before that many, and so draws none of the ids it could end with
     options = BeamOptions(beams=beams, max_tokens=24, min_tokens=least)
     banned = [*np.flatnonzero(~np.asarray(engine.masks.allowed)).tolist(), *(() if ends else MANY_ENDS)]
+    compared = 0
     for prompt, mine in zip(prompts, engine.beam_search(prompts, options), strict=True):
         theirs = beams_of(reference, prompt, options, ends, banned)
-        assert [beam.tokens.tolist() for beam in mine] == [tokens for tokens, _ in theirs]
-        np.testing.assert_allclose([beam.score for beam in mine], [score for _, score in theirs], atol=1e-4)
+        scores = np.asarray([score for _, score in theirs])
+        np.testing.assert_allclose([beam.score for beam in mine], scores, atol=1e-4)
+        for beam, (tokens, score) in zip(mine, theirs, strict=True):
+            if (np.abs(scores - score) < 1e-5).sum() == 1:  # beams that score the same may stand in either order
+                assert beam.tokens.tolist() == tokens
+                compared += 1
+    assert compared >= 2 * beams  # of 3 prompts
