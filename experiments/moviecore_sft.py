@@ -10,6 +10,7 @@ same prompts.
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vrjax.errors import InputError
@@ -26,8 +27,9 @@ from vrjax.training import (
     ResponseTemplate,
     SftConfig,
 )
-from vrjax.video import FrameOptions, probe
+from vrjax.video import FrameOptions, ReaderPool, probe
 
+READERS = 2
 DATA = Path("data/moviecore")
 FRAMES = FrameOptions(fps=1.0, max_frames=128, max_pixels=128 * 28 * 28)
 
@@ -50,16 +52,17 @@ def to_records(annotations: Path, videos: Path) -> list[VideoRecord]:
         if not one.answer:
             raise InputError(f"{annotations}: {one.id} has no answer to learn from. Give the training split.")
         by_video[one.video_file].append(one)
+    paths = [videos / name for name in by_video]
+    if missing := [path for path in paths if not path.is_file()]:
+        raise InputError(f"{missing[0]}: no such video, but {annotations} asks about it ({len(missing)} are missing).")
+    with ReaderPool(READERS) as pool, ThreadPoolExecutor(READERS) as threads:
+        durations = list(threads.map(lambda path: probe(path, pool=pool).duration, paths))
     records = []
-    for name, found in by_video.items():
-        path = videos / name
-        if not path.is_file():
-            raise InputError(f"{path}: no such video, but {annotations} asks about it.")
+    for path, duration, found in zip(paths, durations, by_video.values(), strict=True):
         questions = tuple(
             Question(question_id=one.id, question=one.question, type=one.classification, answer=one.answer or "")
             for one in found
         )
-        duration = probe(path).duration
         record = VideoRecord(
             video_id=found[0].video, video_path=str(path.resolve()), duration=duration, data_source="MovieCORE",
             questions=questions,
