@@ -112,12 +112,13 @@ def run(options: CaviarShapes) -> int:
     found: dict[str, dict[str, QuestionRun]] = {}
     figures: dict[str, Any] = {}
     ledger = Ledger()  # one, so that the engines share compiled programs
-    for name, mode, rows, prefix_bytes in (
+    ways: tuple[tuple[str, Mode, int, int], ...] = (
         ("together", "critic", 16, 1 << 28),
         ("alone", "critic", 1, 1 << 28),  # each request is a batch of its own
         ("without reuse", "critic", 16, 1),  # no block fits: the same buckets, and nothing kept
         ("direct", "direct", 16, 1 << 28),
-    ):
+    )
+    for name, mode, rows, prefix_bytes in ways:
         engine = EngineOptions(batch_rows=rows, chunk=32, unroll=False, prefix_cache_bytes=prefix_bytes)
         folder = options.out / "native" / name.replace(" ", "_")
         work = partial(answer_natively, options.out / "model", tasks, mode, engine, ledger, folder)

@@ -82,7 +82,7 @@ def read_request(body: dict[str, Any]) -> Asked:
     system, turns, pictures = "", [], []
     for message in body["messages"]:
         content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
         words = []
         for block in blocks:
             if block["type"] == "text":

@@ -26,12 +26,19 @@ def strongest(asked: Asked) -> str:
     return max(totals, key=lambda name: totals[name])
 
 
+def match(pattern: str, text: str) -> re.Match[str]:
+    found = re.search(pattern, text)
+    if found is None:
+        raise ValueError(f"{pattern!r} is not in {text[:200]!r}")
+    return found
+
+
 def number(label: str) -> int:
-    return int(re.search(r"Frame (\d+) at", label)[1])
+    return int(match(r"Frame (\d+) at", label)[1])
 
 
 def seconds(label: str) -> float:
-    return float(re.search(r"\(([\d.]+) s\)", label)[1])
+    return float(match(r"\(([\d.]+) s\)", label)[1])
 
 
 class ShapesScript:
@@ -71,7 +78,7 @@ class ShapesScript:
         return {"ranges": [{"start": min(times), "end": max(times) + 0.5, "why": f"{wanted[0]} is seen"}]}
 
     def span(self, asked: Asked):
-        start, end = re.search(r"([\d.]+) to ([\d.]+) s: ", asked.text).groups()
+        start, end = match(r"([\d.]+) to ([\d.]+) s: ", asked.text).groups()
         return {"reasoning": "the first", "start": float(start), "end": float(end)}
 
     def confidence(self, asked: Asked):
@@ -99,7 +106,7 @@ class ShapesScript:
 
     def program(self, asked: Asked) -> str:
         tools = set(re.findall(r"^def (\w+)", asked.system, re.MULTILINE))
-        question = re.search(r"Question: (.*)", asked.turns[0][1])[1]
+        question = match(r"Question: (.*)", asked.turns[0][1])[1]
         answer = self._answer(asked)
         if "One" in asked.system[:60] or "one Python program" in asked.system:
             return f"At once.\n```python\nfinish(retrieval_qa({question!r}, video).split()[1].strip(','))\n```"

@@ -130,6 +130,7 @@ def test_eight_steps_prefill_little_more_than_the_last_prompt(make, model):
     np.testing.assert_array_equal(sample.tokens, make(0).generate([Request(prompt=prompt)], GREEDY)[0][0].tokens)
 
 
+@pytest.mark.slow
 def test_traces_in_a_batch_are_those_run_alone(make, talk):
     traces = [talk(2, seed) for seed in (0, 50, 90)]
     sampling = SamplingOptions(max_tokens=8, temperature=0.7)

@@ -56,6 +56,7 @@ def corpus(tmp_path_factory, config, chat):  # noqa: F811
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_the_replies_as_the_engine_reads_them(corpus, config, split_model, chat):  # noqa: F811
     graph, params = split_model
     buckets = fit_buckets(corpus.sizes, max_programs=1, max_padding=0.9)

@@ -47,7 +47,8 @@ class AgentSubject:
         shard: Shard | None = None,
         questions_at_once: int = 4,
     ) -> None:
-        self._agent, self._clients, self._kind = agent, clients, kind
+        self._agent, self._clients = agent, clients
+        self._kind: QuestionKind = kind
         self._transcripts, self._at_once = transcripts, questions_at_once
         self._folder = out if shard is None else out / f"traces.{shard.index}-of-{shard.count}"
         self._name = name or f"{models['agent_model']}, {agent.mode}"

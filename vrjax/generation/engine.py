@@ -251,7 +251,8 @@ class Engine:
         long sample does not hold the rest.
         """
         state = self.start(prefix, keys, sampling)
-        drawn = Drawn.room(*keys.shape[:2], state.tokens.shape[2])
+        rows, group = keys.shape[:2]
+        drawn = Drawn.room(rows, group, state.tokens.shape[2])
         for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
             limit = min(until, sampling.max_tokens)
             state = self.go_on(prefix, state, sampling, limit)
