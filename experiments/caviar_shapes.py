@@ -85,14 +85,19 @@ console = Console()
 
 def run(options: CaviarShapes) -> int:
     """Run all stages; returns the exit code."""
-    data, seconds = options.out / "data", dict[str, float]()
+    data, kept = options.out / "data", options.out / "seconds.json"
+    seconds: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
 
     def timed(name: str, work: Any) -> Any:
+        """Do the work of a stage; its seconds, those of earlier calls included, are kept."""
         start = time.perf_counter()
-        found = work()
-        seconds[name] = round(time.perf_counter() - start, 1)
-        console.print(f"{name}: {seconds[name]:.0f} s")
-        return found
+        try:
+            return work()
+        finally:
+            seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - start, 1)
+            options.out.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(seconds, indent=1) + "\n")
+            console.print(f"{name}: {seconds[name]:.0f} s")
 
     clips = DatasetOptions(train=options.clips, val=1, test=options.test_clips, seed=options.seed)
     timed("clips", lambda: make_dataset(data, clips, workers=2))
