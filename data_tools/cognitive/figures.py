@@ -39,6 +39,7 @@ def distributions(datasets: Sequence[Dataset]) -> str:
                     heights, _ = np.histogram(values, edges)
                     axis.stairs(heights / values.size, edges, label=one.name, linewidth=1.4)
             axis.set_title(f"{title}, {side}", fontsize=10)
+            axis.set_ylabel("share of texts", fontsize=8)
             axis.tick_params(labelsize=8)
             axis.spines[["top", "right"]].set_visible(False)
     if len(datasets) > 1:
@@ -56,8 +57,9 @@ def word_cloud(words: Counter[str], seed: int = 0) -> str:
     if not left:
         return ""
     cloud = WordCloud(width=900, height=450, background_color="white", random_state=seed, max_words=120)
-    text = cloud.generate_from_frequencies(left).to_svg(embed_font=False)
-    return text[text.index("<svg") :]
+    # With its font, of which the layout was made; with a viewBox, so that it fits any width.
+    text = cloud.generate_from_frequencies(left).to_svg(embed_font=True)
+    return text[text.index("<svg") :].replace("<svg", f'<svg viewBox="0 0 {cloud.width} {cloud.height}"', 1)
 
 
 def write_page(path: Path, datasets: Sequence[Dataset], summaries: Sequence[dict[str, Any]], cloud: str) -> None:

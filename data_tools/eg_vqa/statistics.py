@@ -14,6 +14,7 @@ from vrjax.records import VideoRecord
 
 SOURCE_COLUMNS = ("videos", "hours", "mean duration (s)", "segments a video", "questions", "questions a video",
                   "evidence a question", "evidence length (s)")  # fmt: skip
+PIECES = (1, 2, 3, 4, 5)
 SPLIT_COLUMNS = ("videos", "questions", *TYPES, "evidence a question", "question words", "answer words")
 
 
@@ -82,29 +83,34 @@ def markdown(title: str, columns: Sequence[str], table: Mapping[str, Mapping[str
 
 
 def plots(splits: Mapping[str, Sequence[VideoRecord]]) -> str:
-    """Sources, types, durations and evidence per question, as SVG; a colour a split."""
+    """Sources and durations, and where there are questions their types and evidence, as SVG; a colour a split."""
     from matplotlib.figure import Figure
 
     from data_tools.figure_svg import svg
 
-    canvas = Figure(figsize=(11, 5.5), layout="constrained")
-    axes = canvas.subplots(2, 2)
+    asked = any(record.questions for records in splits.values() for record in records)
+    canvas = Figure(figsize=(11, 5.5 if asked else 2.8), layout="constrained")
+    axes = canvas.subplots(2 if asked else 1, 2, squeeze=False)
     sources = sorted({record.data_source for records in splits.values() for record in records})
     width = 0.8 / len(splits)
     for number, (name, records) in enumerate(splits.items()):
         offset = (number - (len(splits) - 1) / 2) * width
-        questions = [question for record in records for question in record.questions]
         by_source = Counter(record.data_source for record in records)
-        by_type = Counter(question.type for question in questions)
         axes[0, 0].bar(np.arange(len(sources)) + offset, [by_source[one] for one in sources], width, label=name)
-        axes[0, 1].bar(np.arange(len(TYPES)) + offset, [by_type[one] for one in TYPES], width, label=name)
-        axes[1, 0].hist([record.duration for record in records], bins=40, histtype="step", density=True, label=name)
-        pieces = Counter(len(question.evidence) for question in questions)
-        axes[1, 1].bar(np.arange(1, 6) + offset, [pieces[n] / max(1, len(questions)) for n in range(1, 6)], width)
+        axes[0, 1].hist([record.duration for record in records], bins=40, histtype="step", density=True, label=name)
+        if asked:
+            questions = [question for record in records for question in record.questions]
+            by_type = Counter(question.type for question in questions)
+            pieces = Counter(len(question.evidence) for question in questions)
+            axes[1, 0].bar(np.arange(len(TYPES)) + offset, [by_type[one] for one in TYPES], width)
+            shares = [pieces[n] / max(1, len(questions)) for n in PIECES]
+            axes[1, 1].bar(np.array(PIECES) + offset, shares, width)
     axes[0, 0].set_xticks(range(len(sources)), sources)
-    axes[0, 1].set_xticks(range(len(TYPES)), TYPES)
-    titles = ("videos by source", "questions by type", "duration (s), density", "evidence a question, share")
-    for axis, title in zip(axes.flat, titles, strict=True):
+    axes[0, 1].set_xlabel("seconds", fontsize=8)
+    titles = ("videos by source", "durations, density", "questions by type", "pieces of evidence a question, share")
+    if asked:
+        axes[1, 0].set_xticks(range(len(TYPES)), TYPES)
+    for axis, title in zip(axes.flat, titles, strict=False):
         axis.set_title(title, fontsize=10)
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)

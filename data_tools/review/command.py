@@ -161,14 +161,15 @@ class Export:
 
     def run(self) -> int:
         from data_tools.review import results
-        from data_tools.review.store import ReviewStore
+        from data_tools.review.store import ReviewStore, Task
         from data_tools.stage_files import write_rows
 
         store = ReviewStore(self.database, create=False)
         there = store.progress()
         contents: dict[str, list[results.Row]] = {}
         undecided: list[results.Row] = []
-        for task, name in (("adjudicate", "decisions.jsonl"), ("audit", "audited.jsonl")):
+        judged: tuple[tuple[Task, str], ...] = (("adjudicate", "decisions.jsonl"), ("audit", "audited.jsonl"))
+        for task, name in judged:
             if task in there:
                 contents[name], waiting = results.decisions(store, task)
                 undecided += [{"task": task, **row} for row in waiting]

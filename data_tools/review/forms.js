@@ -25,14 +25,15 @@ function textArea(label, state, name, changed, rows = 2) {
   return el("div", {class: "rv-field"}, el("label", {for: id}, label), area);
 }
 
-/** Pieces with times and words, a row each; `words(piece, index)` makes the part after the times. */
-function pieceRows(pieces, at, words, changed) {
+/** Pieces with times and words, a row each; `words(piece, index)` makes the part after the times. Typed times call
+ * retimed() and leave the rows as they are, so that the focus stays where it went. */
+function pieceRows(pieces, at, words, retimed) {
   return pieces.map((piece, index) => el("div", {class: "rv-row", "data-row": index},
     el("button", {type: "button", class: "rv-play", title: `play ${index + 1} (key ${index + 1})`,
       "aria-label": `play ${index + 1}`, onclick: () => at.play(piece)}, `▶ ${index + 1}`),
-    timeField(`start of ${index + 1}`, piece.start, (seconds) => { piece.start = seconds; changed(true); }),
+    timeField(`start of ${index + 1}`, piece.start, (seconds) => { piece.start = seconds; retimed(); }),
     el("span", {"aria-hidden": "true"}, "–"),
-    timeField(`end of ${index + 1}`, piece.end, (seconds) => { piece.end = seconds; changed(true); }),
+    timeField(`end of ${index + 1}`, piece.end, (seconds) => { piece.end = seconds; retimed(); }),
     ...words(piece, index)));
 }
 
@@ -55,7 +56,7 @@ function questionForm(item, draft, at) {
       el("span", {class: "rv-words"}, piece.description),
       el("button", {type: "button", class: "rv-small", "aria-label": `remove evidence ${index + 1}`, title: "remove",
         onclick: () => { state.evidence.splice(index, 1); edited(true); }}, "✕"),
-    ], edited));
+    ], () => { at.timeline.show(at.duration(), segments, state.evidence); at.changed(); }));
     if (!state.evidence.length) list.append(el("p", {class: "rv-note"}, "No evidence. Add a segment from below."));
     rest.replaceChildren(...segments.map((segment, index) => el("div", {class: "rv-row"},
       el("button", {type: "button", class: "rv-small", "aria-label": `add segment ${index + 1}`, title: "add as evidence",
@@ -113,7 +114,7 @@ function segmentsForm(item, draft, at) {
       drop.checked = piece.drop;
       drop.addEventListener("change", () => { piece.drop = drop.checked; edited(true); });
       return [words, el("label", {class: "rv-drop"}, drop, " drop")];
-    }, edited));
+    }, () => { at.timeline.show(at.duration(), [], state.segments); at.changed(); }));
     state.segments.forEach((piece, index) => list.children[index].classList.toggle("rv-dropped", piece.drop));
   };
   const edited = (redraw) => { if (redraw) refresh(); at.changed(); };

@@ -36,7 +36,9 @@ function timeField(label, seconds, changed) {
     const read = readClock(field.value);
     field.classList.toggle("rv-wrong", Number.isNaN(read));
     field.setAttribute("aria-invalid", String(Number.isNaN(read)));
-    if (!Number.isNaN(read)) changed(read);
+    if (Number.isNaN(read)) return;
+    field.value = clockText(read);
+    changed(read);
   });
   return field;
 }

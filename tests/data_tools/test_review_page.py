@@ -238,7 +238,7 @@ def test_ratings_by_keys_blind_double_and_the_meta_reviewer(browser, tmp_path):
         for name, depth in (("ann", "2"), ("bob", "5")):
             page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
             replies: list = []
-            page.on("response", replies.append)
+            page.on("response", lambda reply, replies=replies: replies.append(reply))
             enter(page, server, name)
             assert "No video: no folder was given" in page.inner_text(".rv-video-note")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
