@@ -7,6 +7,7 @@ import binascii
 import hmac
 from typing import Any
 
+LONGEST_NAME = 60
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Nothing of the page may be fetched from, or sent, elsewhere. Gradio compiles its components, hence unsafe-eval.
 POLICY = (
@@ -74,7 +75,7 @@ class Gate:
         except (binascii.Error, UnicodeDecodeError):
             return None
         right = hmac.compare_digest(password.encode(), (self.password or "").encode())
-        return name.strip() if colon and right and name.strip() else None
+        return name.strip() if colon and right and 0 < len(name.strip()) <= LONGEST_NAME else None
 
 
 def bare_host(host: str) -> str:

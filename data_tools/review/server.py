@@ -20,14 +20,16 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from data_tools.review.forms import DIMENSIONS, MEANINGS, check_answer
+from data_tools.review.gate import LONGEST_NAME
 from data_tools.review.items import find_video
 from data_tools.review.store import TASKS, Item, ReviewStore, Taken, Task
 from vrjax.errors import InputError, VrjaxError
 
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_NAME)]
+LARGEST_ITEM = 2**63  # of SQLite
 LARGEST_BODY = 1_000_000  # bytes of one request
 
 
@@ -44,7 +46,7 @@ class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid")
     rater: Name
     task: Task | None = None
-    item: int | None = None
+    item: Annotated[int, Field(ge=1, lt=LARGEST_ITEM)] | None = None
     answer: Any = None
 
 
@@ -115,6 +117,8 @@ class ReviewApi:
         return {}
 
     def video(self, item: int) -> Any:
+        if not 0 < item < LARGEST_ITEM:
+            return Ascii({"error": f"there is no item {item}"}, 404)
         try:
             path = find_video(self.videos, self.store.item(item).payload["video"])
         except InputError as error:
