@@ -88,7 +88,7 @@ def test_videos_are_sent_in_ranges_and_from_the_folder_alone(store, tmp_path):
     part = page.get("/review/video/1", headers={"Range": "bytes=10-19"})
     assert (part.status_code, part.content) == (206, bytes(range(10, 20)))
     assert page.get("/review/video/2").status_code == 404
-    assert page.get("/review/video/99").status_code == 404
+    assert page.get("/review/video/99").status_code == page.get(f"/review/video/{10**30}").status_code == 404
 
 
 def test_only_loopback_names_and_the_own_origin_get_in_without_a_password(store):
@@ -117,16 +117,8 @@ def test_a_password_is_asked_of_everybody_and_gives_the_name(store):
     def basic(text: str) -> str:
         return "Basic " + base64.b64encode(text.encode()).decode()
 
-    for wrong in (
-        None,
-        "Basic",
-        "Basic !!",
-        "Bearer x",
-        basic("ann"),
-        basic("ann:"),
-        basic("ann:wrong"),
-        basic(":right: ü"),
-    ):
+    names = ("ann", "ann:", "ann:wrong", ":right: ü", f"{'x' * 61}:right: ü")
+    for wrong in (None, "Basic", "Basic !!", "Bearer x", *map(basic, names)):
         reply = ask(wrong)
         assert (reply.status_code, reply.headers["www-authenticate"][:5]) == (401, "Basic"), wrong
     assert ask(basic("ann:right: ü")).json()["rater"] == "ann"
