@@ -169,6 +169,11 @@ function startReview(root) {
 
   async function save(answer) {
     if (page.busy) return;
+    const wrong = place.querySelector(".rv-wrong");
+    if (wrong) {
+      wrong.focus();
+      return say("A time cannot be read. Write it as 75, 1:15 or 1:15.5.", "bad");
+    }
     page.busy = true;
     actions.classList.add("rv-busy");
     const item = page.item;

@@ -207,6 +207,8 @@ def test_evidence_is_dragged_typed_added_and_the_video_follows(browser, tmp_path
         page.fill("[aria-label='start of 2']", "nonsense")
         page.keyboard.press("Tab")
         assert page.get_attribute("[aria-label='start of 2']", "aria-invalid") == "true"
+        page.click("text=Accept")
+        assert "A time cannot be read" in page.inner_text(".rv-status")
         page.click("[aria-label='remove evidence 2']")
         page.click("[aria-label='add segment 4']")
         page.focus("[data-index='1'] .rv-end")
