@@ -207,7 +207,7 @@ def test_evidence_is_dragged_typed_added_and_the_video_follows(browser, tmp_path
         page.fill("[aria-label='start of 2']", "nonsense")
         page.keyboard.press("Tab")
         assert page.get_attribute("[aria-label='start of 2']", "aria-invalid") == "true"
-        page.click("text=Accept")
+        page.click(".rv-yes")
         assert "A time cannot be read" in page.inner_text(".rv-status")
         page.click("[aria-label='remove evidence 2']")
         page.click("[aria-label='add segment 4']")
@@ -216,12 +216,12 @@ def test_evidence_is_dragged_typed_added_and_the_video_follows(browser, tmp_path
         # Past the video's end: refused by the server, with a reason, and nothing is saved.
         page.fill("[aria-label='end of 2']", "99")
         page.keyboard.press("Tab")
-        page.click("text=Accept")
+        page.click(".rv-yes")
         page.wait_for_selector(".rv-status.bad")
         assert "after the video's end at 8 s" in page.inner_text(".rv-status")
         page.fill("[aria-label='end of 2']", "0:07.0")
         page.keyboard.press("Tab")
-        page.click("text=Accept")
+        page.click(".rv-yes")
         page.wait_for_selector(".rv-main", state="hidden")
     ((_, answers),) = ReviewStore(tmp_path / "review.sqlite").answers("adjudicate")
     assert answers[0].body["evidence"] == [
