@@ -14,7 +14,7 @@ import pytest
 from tests.training.policy_run import policy_config
 from tests.training.shapes_run import tiny_config
 from vrjax.errors import InputError
-from vrjax.planning import make_plan, open_topology
+from vrjax.planning import AssumedVideo, make_plan, open_topology
 from vrjax.records import load_records, save_records
 from vrjax.training import BatchConfig, DatasetConfig, RolloutConfig, grpo, sft
 
@@ -69,7 +69,7 @@ def test_a_supervised_run_compiles_what_was_planned(world: Path, tmp_path: Path)
 
 def test_memory_of_one_device_is_that_of_its_arrays(world: Path, tmp_path: Path) -> None:
     config = policy_config(world, tmp_path / "run")
-    plan = make_plan(replace(config, max_length=200), "cpu:1")
+    plan = make_plan(config, "cpu:1", assumed=AssumedVideo(seconds=10.0, question=32))
     assert plan.fits
     weights = plan.parameters * 4 / 2**30
     held = plan.memory["trained parameters"] + plan.memory["frozen parameters"]
@@ -138,8 +138,8 @@ def test_a_slice_that_is_not_here(topology: str) -> None:
 
 @needs_libtpu
 def test_too_little_memory_is_an_answer() -> None:
-    """2.6 billion parameters with their moments on one chip of 16 GB."""
-    found = vrjax_plan(CONFIG, "--topology", "v5e:1x1", "--json", PLAN_WIDTH="8192", PLAN_LAYERS="5")
+    """7 billion parameters with their moments on four chips of 16 GB: 87 GB of arrays alone."""
+    found = vrjax_plan(CONFIG, "--topology", "v5e:2x2", "--json", PLAN_WIDTH="8192", PLAN_LAYERS="12")
     assert found.returncode == 1, found.stderr[-3000:]
     plan = json.loads(found.stdout)
     assert not plan["fits"]

@@ -107,6 +107,7 @@ def _show(content: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console()
+    console = Console(width=max(console.width, 120))
     mesh = ", ".join(f"{name} {size}" for name, size in content["mesh"].items())
     console.print(
         f"{content['model']}: {content['parameters'] / 1e9:.2f} billion parameters on {content['topology']}, "
@@ -133,5 +134,5 @@ def _show(content: dict[str, Any]) -> None:
     console.print(f"{verdict}: at most {peak}{chip} a device, in {content['peak_program']}")
     if content["step_s"] is not None:
         console.print(f"a step takes {content['step_s']:.1f} s or more (judges and data apart)")
-    for line in content["advice"]:
+    for line in [*content["notes"], *content["advice"]]:
         console.print(f"  {line}")

@@ -21,7 +21,7 @@ from vrjax.planning.policy_plan import plan_policy
 from vrjax.planning.program_plan import ProgramPlan, device_bytes, fits, in_gib
 from vrjax.planning.recorder import PlanLedger
 from vrjax.planning.supervised_plan import plan_supervised
-from vrjax.planning.topology import GIB, Topology, open_topology
+from vrjax.planning.topology import GIB, Topology, host_mesh, open_topology
 from vrjax.planning.workload import AssumedVideo, Workload, find_workload
 from vrjax.sharding import local_mesh, make_mesh, processes_of
 from vrjax.training.config import FreshModel, SftConfig
@@ -32,7 +32,7 @@ from vrjax.training.state import TrainState
 @dataclass(frozen=True)
 class Plan:
     """model: its name; parameters: of it; memory: GiB of one device by what takes it; advice: what to change where it
-    does not fit; seconds: that planning took.
+    does not fit; notes: what the plan takes on trust; seconds: that planning took.
     """
 
     topology: Topology
@@ -43,6 +43,7 @@ class Plan:
     programs: tuple[ProgramPlan, ...]
     memory: dict[str, float]
     advice: tuple[str, ...]
+    notes: tuple[str, ...]
     seconds: float
 
     @property
@@ -114,6 +115,7 @@ class Plan:
             "compile_s": round(sum(program.compile_s for program in self.programs), 1),
             "plan_s": round(self.seconds, 1),
             "advice": list(self.advice),
+            "notes": list(self.notes),
             "programs": [program.as_json(chip) for program in self.programs],
         }
 
@@ -141,10 +143,16 @@ def make_plan(
     mesh = make_mesh(sizes.data, sizes.fsdp, sizes.seq, sizes.tensor, machine.devices)
     model = model_shapes(config.model, mesh)
     work = find_workload(config, model.config, assumed or AssumedVideo())
-    ledger = PlanLedger(say)
+    ledger, notes = PlanLedger(say), list[str]()
     if isinstance(config, GrpoConfig):
-        local_mesh(mesh)  # refused here, where a process has no block of its own
-        state = plan_policy(config, model, mesh, work, ledger, every_size=every_size).state
+        own = local_mesh(mesh)
+        local = host_mesh(machine, own)
+        if local is not own:
+            notes.append(
+                f"Sampling runs on the {own.devices.size} chips of a host, and is compiled for a slice of that size: "
+                "libtpu compiles nothing for a part of one. Try a first step on the machine before relying on it."
+            )
+        state = plan_policy(config, model, mesh, local, work, ledger, every_size=every_size).state
     else:
         state = plan_supervised(config, model, mesh, work, ledger)
     programs = tuple(ledger.programs)
@@ -158,6 +166,7 @@ def make_plan(
         programs=programs,
         memory=_memory(state, programs),
         advice=(),
+        notes=tuple(notes),
         seconds=time.perf_counter() - start,
     )
     return plan if plan.fits else replace(plan, advice=tuple(advise(config, mesh, plan.largest, machine.chip)))

@@ -40,9 +40,17 @@ from vrjax.training.rows import empty_vision
 
 
 def plan_policy(
-    config: GrpoConfig, model: LoadedModel, mesh: Mesh, work: Workload, ledger: PlanLedger, *, every_size: bool = False
+    config: GrpoConfig,
+    model: LoadedModel,
+    mesh: Mesh,
+    local: Mesh,
+    work: Workload,
+    ledger: PlanLedger,
+    *,
+    every_size: bool = False,
 ) -> PolicyParts:
-    """Compile all programs of a step. every_size: rows for short responses too, not the longest alone.
+    """Compile all programs of a step. local: where a process samples; every_size: rows for short responses too, not the
+    longest alone.
 
     Raises InputError where mesh, batch and model do not fit together, before anything is compiled.
     """
@@ -62,7 +70,7 @@ def plan_policy(
 
     # ---- Rollout: each process samples its own prompts
     ledger.phase = "rollout"
-    sampler = Sampler(model, parts.abstract, parts.policy, mesh, rollout, ledger)
+    sampler = Sampler(model, parts.abstract, parts.policy, mesh, rollout, ledger, local)
     sampler.load(parts.state)
     ledger.alive["sampling weights"] = sampler.engine.params
     prompts = rollout.prompts // processes

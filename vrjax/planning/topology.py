@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
 from vrjax.errors import InputError
 
@@ -87,6 +89,25 @@ def open_topology(name: str) -> Topology:
     if len(devices) != math.prod(sizes):
         raise InputError(f"topology {name!r}: libtpu describes {len(devices)} devices, not {math.prod(sizes)}.")
     return Topology(name, CHIPS[kind], tuple(devices))
+
+
+def host_mesh(topology: Topology, local: Mesh) -> Mesh:
+    """The mesh of one host's chips as a slice of their own, in the place of `local`, the host's part of a larger slice.
+
+    libtpu compiles for whole slices alone where chips cannot route past others (v5e, v6e). A mesh that is the whole
+    slice comes back as it is.
+    """
+    if local.devices.size == len(topology.devices) or topology.chip.flops is None:
+        return local
+    sides = [len({device.coords[axis] for device in local.devices.flat}) for axis in range(3)]
+    kind = topology.name.split(":")[0]
+    host = open_topology(f"{kind}:" + "x".join(map(str, sides if kind == "v5p" else sides[:2])))
+    by_place = {tuple(device.coords): device for device in host.devices}
+    corner = [min(device.coords[axis] for device in local.devices.flat) for axis in range(3)]
+    devices = np.empty(local.devices.shape, object)
+    for index, device in np.ndenumerate(local.devices):
+        devices[index] = by_place[tuple(a - b for a, b in zip(device.coords, corner, strict=True))]
+    return Mesh(devices, local.axis_names, axis_types=local.axis_types)
 
 
 _EXAMPLES = {"v5e": "v5e:4x8", "v6e": "v6e:4x4", "v5p": "v5p:2x2x4"}

@@ -41,11 +41,18 @@ class Sampler:
     """Draws groups. `load` the policy before `sample`, and `unload` it before the update where memory is short."""
 
     def __init__(
-        self, model: LoadedModel, abstract: nnx.State, policy: Policy, mesh: Mesh, config: RolloutConfig, ledger: Ledger
+        self,
+        model: LoadedModel,
+        abstract: nnx.State,
+        policy: Policy,
+        mesh: Mesh,
+        config: RolloutConfig,
+        ledger: Ledger,
+        local: Mesh | None = None,
     ) -> None:
-        """abstract: shapes of the whole model's parameters."""
+        """abstract: shapes of the whole model's parameters; local: where to sample (default: this process's block)."""
         self._policy, self._config = policy, config
-        self._local = local_mesh(mesh)
+        self._local = local or local_mesh(mesh)
         self._sampling = config.sampling()
         shardings = parameter_shardings(abstract, mesh, rollout_rules(), model.config)
 
