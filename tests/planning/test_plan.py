@@ -17,6 +17,7 @@ from vrjax.errors import InputError
 from vrjax.planning import AssumedVideo, make_plan, open_topology
 from vrjax.records import load_records, save_records
 from vrjax.training import BatchConfig, DatasetConfig, RolloutConfig, grpo, sft
+from vrjax.training.experiment import load_experiment
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "tests/planning/plan_config.py"
@@ -57,6 +58,7 @@ def test_a_policy_run_compiles_what_was_planned(world: Path, tmp_path: Path) -> 
     assert {key: value for key, value in planned.items() if key[0] != "place"} == ran
 
 
+@pytest.mark.slow
 def test_a_supervised_run_compiles_what_was_planned(world: Path, tmp_path: Path) -> None:
     batch = BatchConfig(videos=2, questions=2, max_programs=1)
     config = tiny_config(world, tmp_path / "run", steps=1, batch=batch)
@@ -80,6 +82,7 @@ def test_memory_of_one_device_is_that_of_its_arrays(world: Path, tmp_path: Path)
     assert set(update.resident) == {"reference policy", "vision features"}
 
 
+@pytest.mark.slow
 def test_eight_fake_devices(tmp_path: Path) -> None:
     """data 2, fsdp 2, tensor 2: an eighth of the work each, and gradients that are summed over the rows' devices."""
     fields = ["--mesh.data", "2", "--mesh.fsdp", "2", "--mesh.tensor", "2"]
@@ -101,13 +104,9 @@ def test_eight_fake_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--topology", "v9z:2x2"], "topology 'v9z:2x2' is not known"),
         (["--topology", "cpu:4", "--mesh.tensor", "3"], "the sizes ask for a multiple of 3 devices, but there are 4"),
         (["--topology", "cpu:8", "--mesh.tensor", "8"], "4 heads  not divisible by 8 (tensor 8)"),
         (["--topology", "cpu:8"], "does not divide into 1 micro-batches over data × fsdp = 8"),
-        (["--topology", "cpu:1", "--max-length", "40"], "leave 8 for it beside the responses"),
-        (["--topology", "cpu:1", "--video", "large"], "give WIDTHxHEIGHTxSECONDS"),
-        (["--topology", "v5e:2x2x2"], "has 2 sizes" if HAS_LIBTPU else "libtpu is not installed"),
     ],
 )
 def test_what_cannot_be_planned_is_named_first(arguments: list[str], says: str) -> None:
@@ -115,6 +114,26 @@ def test_what_cannot_be_planned_is_named_first(arguments: list[str], says: str) 
     assert found.returncode == 2, found.stderr[-2000:]
     assert says in found.stderr
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("v9z:2x2", "topology 'v9z:2x2' is not known"),
+        ("v5e", "topology 'v5e' is not known"),
+        ("cpu:0", "give a number of devices"),
+        ("v5e:2x2x2", "a v5e slice has 2 sizes" if HAS_LIBTPU else "libtpu is not installed.*vrjax.plan"),
+    ],
+)
+def test_a_topology_that_is_none_is_named(name: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        open_topology(name)
+
+
+def test_a_video_that_leaves_no_room_is_named() -> None:
+    config = load_experiment(ROOT / CONFIG)
+    with pytest.raises(InputError, match="rows of 40 tokens leave 8 for it beside the responses"):
+        make_plan(replace(config, max_length=40), "cpu:1")
 
 
 def test_more_fake_devices_than_this_process_has() -> None:
