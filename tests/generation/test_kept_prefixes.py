@@ -22,8 +22,8 @@ from vrjax.generation import (
     Turn,
     build_conversation,
 )
-from vrjax.generation.kept_prefixes import BLOCK, block_names
-from vrjax.generation.prefix_extension import prefill_from_kept
+from vrjax.generation.kept_prefixes import BLOCK, KeptPrefixes, block_names
+from vrjax.generation.prefix_extension import prefill_from_kept, reusable, tail_of
 from vrjax.llm import ChatRequest, Image, Message, NativeChat
 from vrjax.loading import LoadedModel
 
@@ -81,6 +81,26 @@ def test_blocks_are_named_by_all_that_stands_before_them(talk, make_video):
     assert not set(block_names(moved)) & set(names)
 
 
+def test_a_picture_is_run_whole_or_not_at_all(model, make_video):
+    """Wherever a block may end, among a picture's tokens too."""
+    within = 0
+    for extra in range(BLOCK):
+        turns = [Turn("system", (words(20 + extra, 1),)), Turn("user", (make_video(3, (2, 8, 8)), words(3, 2)))]
+        prompt = build_conversation(model.chat, model.config, turns)
+        kept, names = KeptPrefixes(1 << 20), block_names(prompt)
+        for name in names:
+            kept.keep(name, np.zeros(1), np.zeros(1))
+        blocks, most = reusable(kept, prompt, names, unit=4), (len(prompt) - 1) // BLOCK
+        first, last = prompt.vision_at[0], prompt.vision_at[0] + 32
+        tail = tail_of(prompt, blocks * BLOCK)
+        assert (tail.tokens == model.config.video_token).sum() == 32 * len(tail.vision)
+        assert [place + blocks * BLOCK for place in tail.vision_at] in ([], [first])
+        cut = first < most * BLOCK < last
+        assert blocks == (first // BLOCK if cut else most)
+        within += cut
+    assert within > 2
+
+
 def test_logits_equal_those_of_a_full_prefill(make, talk):
     """Two conversations of different lengths in one batch, turn after turn, videos and pictures among them."""
     engine, plain = make(), make(0)
@@ -121,6 +141,9 @@ def test_eight_steps_prefill_little_more_than_the_last_prompt(make, model):
         lengths.append(len(prompt))
         sample = engine.generate([Request(prompt=prompt, keep=True)], GREEDY)[0][0]
         said += [Turn("assistant", (words(30, step),)), Turn("user", (words(50, step),))]
+    shares = {name: sum(part.values()) / lengths[-1] for name, part in
+              (("used", engine.padding.used), ("computed", engine.padding.computed))}  # fmt: skip
+    print(f"prefilled over the last prompt: {shares}, without reuse {sum(lengths) / lengths[-1]:.2f}")
     assert lengths[0] > 1000
     assert engine.padding.used["prefill"] <= 1.3 * lengths[-1]
     assert engine.padding.computed["prefill"] <= 1.5 * lengths[-1]
