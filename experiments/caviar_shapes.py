@@ -35,7 +35,7 @@ from vrjax.agents import AgentSettings, CriticSettings, QuestionRun, Sampling, T
 from vrjax.agents.modes import Mode
 from vrjax.agents.trace_file import read_traces, run_questions
 from vrjax.agents.trace_page import write_trace_page
-from vrjax.commands.agent import SftData
+from vrjax.commands.agent_traces import SftData
 from vrjax.evidence import exact_match
 from vrjax.generation import Engine, EngineOptions
 from vrjax.ledger import Ledger

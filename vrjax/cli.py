@@ -14,7 +14,8 @@ import tyro
 
 from vrjax.commands.ace import Ace
 from vrjax.commands.ace_dataset import AceDataset
-from vrjax.commands.agent import SUBCOMMANDS, Agent, BestSubset, BuildCriticExamples, ReplayTraces, SftData, TracePage
+from vrjax.commands.agent import Agent
+from vrjax.commands.agent_traces import SUBCOMMANDS, BestSubset, BuildCriticExamples, ReplayTraces, SftData, TracePage
 from vrjax.commands.answer import Answer
 from vrjax.commands.buckets import Buckets
 from vrjax.commands.check_videos import CheckVideos
