@@ -24,11 +24,12 @@ def build_app(store: ReviewStore, videos: Path | None, password: str | None) -> 
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     import gradio
     from fastapi import FastAPI
+    from gradio.themes import Base
 
     app = FastAPI(title="vrjax review", docs_url=None, redoc_url=None, openapi_url=None)
     ReviewApi(store, videos).routes(app)
     system = ["system-ui", "Segoe UI", "Roboto", "sans-serif"]
-    theme = gradio.themes.Base(font=system, font_mono=["ui-monospace", "monospace"])
+    theme = Base(font=system, font_mono=["ui-monospace", "monospace"])
     mounted = gradio.mount_gradio_app(
         app, _blocks(gradio, store, password is not None), path="", ssr_mode=False, theme=theme, footer_links=[],
         run_history=False, css=(FOLDER / "page.css").read_text(), allowed_paths=[], show_error=False,
