@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -13,6 +14,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to whoever listens there, as soon as somebody does."""
+    end = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=5)
+        except ConnectionRefusedError:
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 def call(present: list[int], count: int, digests: dict[int, str] | None = None, seconds: float = 20.0) -> dict:
@@ -69,7 +81,7 @@ def test_a_stranger_at_the_port_is_not_counted() -> None:
         for n in range(2)
     ]
     threads[0].start()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
+    with connected(port) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         threads[1].start()
         for thread in threads:

@@ -75,7 +75,7 @@ def test_memory_of_one_device_is_that_of_its_arrays(world: Path, tmp_path: Path)
     assert plan.fits
     weights = plan.parameters * 4 / 2**30
     held = plan.memory["trained parameters"] + plan.memory["frozen parameters"]
-    assert held == pytest.approx(weights, abs=2e-4)
+    assert held == pytest.approx(weights, abs=2e-6)
     update = next(program for program in plan.programs if program.name == "update")
     resident = sum(update.resident.values())
     assert update.peak == update.arguments + update.outputs - update.aliased + update.temporary + resident

@@ -191,4 +191,4 @@ def _memory(state: TrainState, programs: tuple[ProgramPlan, ...]) -> dict[str, f
     for program in ("update", "train", "prefill", "decode", "reference", "vision"):
         if program in by_name:
             found[f"activations of {program}"] = max(one.temporary for one in by_name[program])
-    return {name: round(value / GIB, 4) for name, value in found.items()}
+    return {name: round(value / GIB, 6) for name, value in found.items()}
