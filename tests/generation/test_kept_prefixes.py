@@ -188,6 +188,7 @@ def test_room_is_bounded_and_new_weights_forget(make, talk, model):
     assert (len(engine.kept), engine.kept.bytes) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_chat_goes_on_from_its_own_history_and_encodes_a_picture_once(model):
     png = io.BytesIO()
     Picture.fromarray(np.random.default_rng(0).integers(0, 255, (56, 56, 3), np.uint8)).save(png, "PNG")
