@@ -21,7 +21,7 @@ class Buckets:
     train` goes on from it, and `vrjax plan` plans its buckets. No weights are read. Fields of the configuration can be
     changed as for `vrjax train`.
 
-    Example::
+    Examples::
 
         vrjax buckets experiments/shapes_sft.py --batch.max-programs 4
     """
