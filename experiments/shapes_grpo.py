@@ -23,14 +23,11 @@ from vrjax.training import (
 )
 
 
-def shapes_reward(similarity: Similarity, *, evidence_weight: float = 0.45, soft: bool = True) -> CompositeReward:
-    """EG-Reasoner's reward with a rule in the judge's place: an answer is right where it equals the reference.
-
-    Answers and evidence weigh the same here: with the paper's .6 and .3 the answers of a small model, right or wrong by
-    chance in many groups, drown what the evidence has to say; with .3 and .6 they become worse (docs/measurements.md).
+def shapes_reward(similarity: Similarity, *, evidence_weight: float = 0.3, soft: bool = True) -> CompositeReward:
+    """EG-Reasoner's reward, .1 format + .6 answer + .3 evidence, with a rule in the judge's place: an answer is right
+    where it equals the reference.
     """
-    answer = RuleAnswer("exact")
-    return eg_reasoner_reward(answer, similarity, answer_weight=0.45, evidence_weight=evidence_weight, soft=soft)
+    return eg_reasoner_reward(RuleAnswer("exact"), similarity, evidence_weight=evidence_weight, soft=soft)
 
 
 def make_config(

@@ -148,7 +148,7 @@ def say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m launch.local", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m launch.local", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--processes", type=int, required=True, help="how many")
     parser.add_argument("--logs", type=Path, default=Path("runs/logs"), help="folder of the logs")
     parser.add_argument("--restarts", type=int, default=3, help="how often to start again when a process dies")
