@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SHORTER = {
     "vrjax-data shapes": "--clips 16 --val-clips 4 --test-clips 4",
@@ -25,6 +27,7 @@ def readme_commands() -> list[str]:
     return [line for line in lines if line.startswith("vrjax")]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path):
     commands = readme_commands()
     names = {" ".join(command.split()[:2]) for command in commands}

@@ -63,9 +63,9 @@ def test_reading_never_raises(text):
 
 @pytest.mark.parametrize("piece", ["9", "1:", " ", "12 ", "12-", "1 m", "-"])
 def test_hostile_length_is_read_in_linear_time(piece):
-    began = time.perf_counter()
+    began = time.process_time()
     parse_time_range(piece * 50_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @given(st.integers(0, 90_000), st.integers(1, 90_000))
