@@ -12,57 +12,18 @@ from vrjax.loading import abstract_model
 from vrjax.models.llama import LlamaConfig
 from vrjax.models.parameters import parameter_count, parameter_table
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
+from vrjax.models.qwen2_5_vl.published import published_json
 
-# Text width, mlp, layers, heads, kv heads, tied, vocabulary, and the vision tower's mlp. The larger published towers
-# are wider in the mlp (3456): sizes come from config.json, so both are tried.
-SIZES = {
-    "3B": (2048, 11008, 36, 16, 2, True, 151936, 3420),
-    "7B": (3584, 18944, 28, 28, 4, False, 152064, 3420),
-    "72B": (8192, 29568, 80, 64, 8, False, 152064, 3420),
-    "72B, wide tower": (8192, 29568, 80, 64, 8, False, 152064, 3456),
-}
+HUB = "Qwen/Qwen2.5-VL-{}-Instruct"
+# The larger published tower is wider in the mlp (3456) than the others: sizes come from config.json, so both are tried.
+TOWERS = {"3B": None, "7B": None, "72B": None, "72B, narrow tower": 3420}
 
 
-def raw_config(width, mlp, layers, heads, kv_heads, tied, vocabulary, vision_mlp):
-    return {
-        "model_type": "qwen2_5_vl",
-        "hidden_act": "silu",
-        "hidden_size": width,
-        "intermediate_size": mlp,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "tie_word_embeddings": tied,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 128000,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0,
-        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-        "use_sliding_window": False,
-        "image_token_id": 151655,
-        "video_token_id": 151656,
-        "vision_start_token_id": 151652,
-        "vision_end_token_id": 151653,
-        "vision_config": {
-            "depth": 32,
-            "hidden_act": "silu",
-            "hidden_size": 1280,
-            "num_heads": 16,
-            "intermediate_size": vision_mlp,
-            "out_hidden_size": width,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "window_size": 112,
-            "fullatt_block_indexes": [7, 15, 23, 31],
-            "tokens_per_second": 2,
-        },
-    }
-
-
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", TOWERS)
 def test_names_and_shapes(size):
-    raw = raw_config(*SIZES[size])
+    raw = published_json(HUB.format(size.split(",")[0]))
+    if TOWERS[size] is not None:
+        raw["vision_config"]["intermediate_size"] = TOWERS[size]
     with torch.device("meta"):
         reference = ReferenceModel(ReferenceConfig(**raw))
     assert_same_tensors(reference, Qwen2_5VLConfig.from_json(raw))

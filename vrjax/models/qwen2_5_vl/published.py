@@ -19,10 +19,14 @@ _SIZES = {
 
 def published_config(name: str) -> Qwen2_5VLConfig | None:
     """The configuration of a published model by its hub id; None for any other name."""
-    if name not in _SIZES:
-        return None
+    return Qwen2_5VLConfig.from_json(published_json(name), name) if name in _SIZES else None
+
+
+def published_json(name: str) -> dict[str, Any]:
+    """config.json of one of the published models, as far as sizes and positions go."""
     width, mlp, layers, heads, kv_heads, tied, vocabulary, vision_mlp = _SIZES[name]
-    raw: dict[str, Any] = {
+    return {
+        "model_type": "qwen2_5_vl",
         "hidden_act": "silu",
         "hidden_size": width,
         "intermediate_size": mlp,
@@ -54,4 +58,3 @@ def published_config(name: str) -> Qwen2_5VLConfig | None:
             "tokens_per_second": 2,
         },
     }
-    return Qwen2_5VLConfig.from_json(raw, name)
