@@ -1,7 +1,7 @@
 """A run directory explains itself and survives being killed at any time. Training and evaluation each write one.
 
 config.json        the resolved configuration
-environment.json   versions, devices, command: one entry a start
+environment.json   versions, commit, devices, command, variables of the launcher: one entry a start
 
 of training:
 model/             configuration and tokenizer of the model, no weights
@@ -22,11 +22,8 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
-import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from vrjax.errors import InputError, RunError
+from vrjax.run_environment import environment
 
 METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT, ENDED = (
     "metrics.jsonl",
@@ -43,7 +41,6 @@ METRICS, LEDGER, DAMAGE, CONFIG, ENVIRONMENT, ENDED = (
     "environment.json",
     "ended.json",
 )
-_PACKAGES = ("vrjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformers", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +157,9 @@ class RunDirectory:
             self.write_json(CONFIG, wanted)
 
     def record_environment(self) -> None:
-        """Add this start to `environment.json`: versions, devices, and the command without what the shell knows."""
+        """Add this start to `environment.json`."""
+        if not self.writes:
+            return
         starts = self.read_json(ENVIRONMENT) or []
         self.write_json(ENVIRONMENT, [*starts, environment()])
 
@@ -180,28 +179,6 @@ class RunDirectory:
         """
         mark = self.read_json(ENDED)
         return None if mark is None else int(mark["step"])
-
-
-def environment() -> dict[str, Any]:
-    """What a run ran on. No environment variables: they may hold keys."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    content: dict[str, Any] = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu_count": os.cpu_count(),
-    }
-    if (jax := sys.modules.get("jax")) is not None:  # a run that uses no device starts none
-        content["backend"] = jax.default_backend()
-        content["devices"] = [str(device) for device in jax.devices()]
-        content["processes"] = jax.process_count()
-    return {**content, "packages": versions}
 
 
 def resolved(value: Any) -> Any:
