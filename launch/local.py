@@ -75,6 +75,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def in_use(port: int) -> str:
+    """Why a port of this machine cannot be used; empty where it can."""
+    try:
+        with socket.create_server(("", port)):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
 def environment_of(number: int, count: int, port: int) -> dict[str, str]:
     """What tells a process who it is (see vrjax.processes)."""
     return {
@@ -165,6 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shown = " ".join(f"{name}={value}" for name, value in settings.items())
             print(f"{shown} {shlex.join(command)} > {asked.logs}/attempt_0/process_{number}.log")
         return 0
+    if asked.port is not None and (reason := in_use(asked.port)):
+        parser.error(f"port {asked.port} cannot be used ({reason}). Choose another, or leave --port out.")
     return run(command, asked.processes, asked.logs, asked.restarts, asked.port)
 
 

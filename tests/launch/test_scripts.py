@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
+BASH = shutil.which("bash") or "bash"
 TRAIN = ["vrjax", "train", "experiments/shapes_sft.py", "--run-dir", "runs/a b"]
 TPU = {"NAME": "mine", "ZONE": "us-west4-a", "TYPE": "v5litepod-32"}
 GKE = {"NAME": "mine", "IMAGE": "registry/vrjax:1", "ACCELERATOR": "tpu-v5-lite-podslice", "TOPOLOGY": "4x8"}
@@ -21,8 +23,8 @@ GKE = {"NAME": "mine", "IMAGE": "registry/vrjax:1", "ACCELERATOR": "tpu-v5-lite-
 
 def script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", str(ROOT / "launch" / name), *arguments], capture_output=True, text=True, timeout=30,
-        env={"PATH": os.environ["PATH"], **environment},
+        [BASH, str(ROOT / "launch" / name), *arguments], capture_output=True, text=True, timeout=30,
+        env={"PATH": os.environ["PATH"]} | environment,
     )  # fmt: skip
 
 
@@ -40,10 +42,11 @@ def test_slurm_would_run_and_submit_again() -> None:
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert lines[0].split() == ["mkdir", "-p", "runs/logs"]
-    assert lines[1].startswith("srun --overlap --nodes=1 --ntasks=1 vrjax evaluate eg_vqa --watch")
+    assert lines[1].startswith("srun --overlap --nodes=1 --ntasks=1 ")
+    assert "--output=runs/logs/evaluate_JOB.log vrjax evaluate eg_vqa --watch" in lines[1]
     assert lines[2].startswith("srun --kill-on-bad-exit=1 ")
     assert lines[2].strip().endswith(r"vrjax train experiments/shapes_sft.py --run-dir runs/a\ b")
-    assert lines[3].split() == ["scontrol", "requeue", "JOB"]
+    assert lines[4].split() == ["scontrol", "requeue", "JOB"]
 
 
 def test_tpu_slice_asks_runs_and_gives_back() -> None:
@@ -73,14 +76,15 @@ def test_gke_fills_in_the_manifest() -> None:
         ("tpu_slice.sh", TPU, "gcloud is not installed"),
         ("tpu_slice.sh", {"NAME": "mine"}, "usage: NAME="),
         ("gke.sh", GKE, "kubectl is not installed"),
+        ("slurm.sh", {"SLURM_JOB_ID": "7"}, "vrjax is not installed"),
         ("gke.sh", GKE | {"TOPOLOGY": "4x"}, "no size such as 4x8"),
         ("gke.sh", GKE | {"TOPOLOGY": "3x3"}, "no multiple of CHIPS=4"),
     ],
 )
-def test_what_is_missing_is_named_first(name: str, environment: dict[str, str], says: str) -> None:
-    if "not installed" in says and shutil.which(says.split()[0]):
-        pytest.skip(f"{says.split()[0]} is installed here")
-    found = script(name, *TRAIN, **environment)
+def test_what_is_missing_is_named_first(name: str, environment: dict[str, str], says: str, tmp_path: Path) -> None:
+    """None of the programs is there: PATH holds what the scripts need until then."""
+    (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "/usr/bin/dirname")
+    found = script(name, *TRAIN, **environment, PATH=str(tmp_path))
     assert found.returncode == 2
     assert says in found.stderr
 
@@ -106,6 +110,16 @@ def test_local_says_what_it_would_start() -> None:
     assert [line.split()[1:3] for line in output.splitlines()] == [
         ["VRJAX_PROCESSES=2", f"VRJAX_PROCESS={number}"] for number in range(2)
     ]
+
+
+def test_a_port_in_use_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as other:
+        port = str(other.getsockname()[1])
+        launched = local("--processes", "2", "--port", port, "--logs", str(tmp_path / "logs"), "--", "sleep", "60")
+        output = launched.communicate(timeout=30)[0]
+    assert launched.returncode == 2
+    assert f"port {port} cannot be used" in output
+    assert not (tmp_path / "logs").exists()
 
 
 def test_local_starts_again_what_was_killed(tmp_path: Path) -> None:
