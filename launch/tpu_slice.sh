@@ -7,7 +7,8 @@
 #   DRY_RUN=1 …                                        prints what it would do
 #
 # CODE: directory that is copied to each host and installed (default: this one); SPOT=1 asks for preemptible chips;
-# EVALUATE="vrjax evaluate … --watch …" runs beside the training on the first host.
+# EVALUATE="env JAX_PLATFORMS=cpu vrjax evaluate … --watch …" runs beside the training on the first host, whose chips the
+# training holds. When the last step has been taken it is waited for, at most EVALUATE_S; its log is kept with the others.
 set -euo pipefail
 
 RUNTIME=${RUNTIME:-v2-alpha-tpuv5-lite}
@@ -16,6 +17,7 @@ WAIT_S=${WAIT_S:-30}
 CODE=${CODE:-.}
 LOGS=${LOGS:-runs/logs}
 EVALUATE=${EVALUATE:-}
+EVALUATE_S=${EVALUATE_S:-3600}
 
 if [[ $# -eq 0 || -z ${NAME:-} || -z ${ZONE:-} || -z ${TYPE:-} ]]; then
   echo "usage: NAME=… ZONE=… TYPE=v5litepod-32 $0 vrjax train EXPERIMENT …" >&2
@@ -47,6 +49,18 @@ get() { curl -sf -H "Metadata-Flavor: Google" "$attributes/$1"; }
 export TPU_WORKER_ID=$(get agent-worker-number)
 export TPU_WORKER_HOSTNAMES=$(get worker-network-endpoints | tr , "\n" | cut -d: -f3 | paste -sd,)'
 printf -v train '%q ' "$@"
+commit=$(git -C "$CODE" describe --always --dirty 2>/dev/null || true) # for environment.json
+train="$known && export VRJAX_COMMIT=$commit && cd vrjax_code && $train"
+evaluate="cd vrjax_code; kill \$(cat evaluate.pid) 2>/dev/null
+nohup $EVALUATE >>evaluate.log 2>&1 </dev/null & echo \$! >evaluate.pid"
+evaluated="timeout $EVALUATE_S tail --pid=\$(cat vrjax_code/evaluate.pid) -f /dev/null"
+finish() { # after the last step
+  if [[ -n $EVALUATE ]]; then
+    on_hosts 0 "$evaluated" || echo "$0: the evaluation goes on after $EVALUATE_S s, and is given up" >&2
+    run gcloud compute tpus tpu-vm scp "$NAME:vrjax_code/evaluate.log" "$LOGS/${NAME}_evaluate.log" --zone "$ZONE" || true
+  fi
+  run "${discard[@]}"
+}
 
 for ((attempt = 0; attempt <= RESTARTS; attempt++)); do
   if [[ -n ${DRY_RUN:-} ]]; then
@@ -62,17 +76,17 @@ for ((attempt = 0; attempt <= RESTARTS; attempt++)); do
   fi
   run gcloud compute tpus tpu-vm scp --recurse "$CODE" "$NAME:vrjax_code" --zone "$ZONE" --worker=all
   on_hosts all "pip install --quiet './vrjax_code[tpu]'"
-  if [[ -n $EVALUATE ]]; then on_hosts 0 "nohup $EVALUATE >evaluate.log 2>&1 &"; fi
+  if [[ -n $EVALUATE ]]; then on_hosts 0 "$evaluate"; fi
   run mkdir -p "$LOGS"
   code=0
   if [[ -n ${DRY_RUN:-} ]]; then
-    on_hosts all "$known && cd vrjax_code && $train"
-    run "${discard[@]}"
+    on_hosts all "$train"
+    finish
     exit 0
   fi
-  on_hosts all "$known && cd vrjax_code && $train" 2>&1 | tee -a "$LOGS/${NAME}_$attempt.log" || code=$?
+  on_hosts all "$train" 2>&1 | tee -a "$LOGS/${NAME}_$attempt.log" || code=$?
   if [[ $code -eq 0 ]]; then
-    "${discard[@]}"
+    finish
     exit 0
   fi
   if [[ $code -eq 2 ]]; then

@@ -77,6 +77,7 @@ def test_gke_fills_in_the_manifest() -> None:
         ("tpu_slice.sh", {"NAME": "mine"}, "usage: NAME="),
         ("gke.sh", GKE, "kubectl is not installed"),
         ("slurm.sh", {"SLURM_JOB_ID": "7"}, "vrjax is not installed"),
+        ("gke.sh", GKE | {"NAME": "My_run"}, "NAME My_run"),
         ("gke.sh", GKE | {"TOPOLOGY": "4x"}, "no size such as 4x8"),
         ("gke.sh", GKE | {"TOPOLOGY": "3x3"}, "no multiple of CHIPS=4"),
     ],
