@@ -1,14 +1,16 @@
 """The compile ledger: every compiled program by name and shape, with the seconds its compilation took.
 
 Programs are compiled ahead of their first call, so that compile time is measured apart from run time. After `freeze`
-(warm-up is over) a new shape is a mistake in the buckets: it raises, or is only recorded, as the caller chose.
+(warm-up is over) a new shape that nobody planned is a mistake in the buckets: it raises, or is only recorded, as the
+caller chose.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,17 +48,24 @@ def call(program: str, key: Any, jitted: Any, *args: Any) -> Any:
 
 @dataclass
 class Ledger:
-    """Compiles and remembers. `on_unexpected`: "record" or "stop" once frozen; `listener` sees each new entry."""
+    """Compiles and remembers. `on_unexpected`: "record" or "stop" once frozen; `listener` sees each new entry.
+
+    asked: how often each program was asked for, by its name and key.
+    """
 
     on_unexpected: str = "record"
     listener: Callable[[LedgerEntry], None] | None = None
     entries: list[LedgerEntry] = field(default_factory=list)
+    asked: Counter[tuple[str, Any]] = field(default_factory=Counter)
     _compiled: dict[tuple[str, Any], Any] = field(default_factory=dict)
     _frozen: bool = False
+    _planned: Container[tuple[str, Any]] = ()
 
-    def freeze(self) -> None:
-        """Warm-up is over: from now on a compilation is unexpected."""
-        self._frozen = True
+    def freeze(self, planned: Container[tuple[str, Any]] = ()) -> None:
+        """Warm-up is over: from now on a compilation is unexpected, but for `planned` programs (name, key), which may
+        still come, each once.
+        """
+        self._frozen, self._planned = True, planned
 
     def unexpected(self) -> list[LedgerEntry]:
         return [entry for entry in self.entries if entry.after_warm_up]
@@ -67,17 +76,24 @@ class Ledger:
 
     def compiled(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
         """The compiled program that `run` would call."""
+        self.asked[program, key] += 1
+        return self.prepare(program, key, jitted, *args)
+
+    def prepare(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
+        """The same, where nothing is to be called yet: shapes will do for `args`."""
         compiled = self._compiled.get((program, key))
         if compiled is None:
-            if self._frozen and self.on_unexpected == "stop":
+            unexpected = self._frozen and (program, key) not in self._planned
+            if unexpected and self.on_unexpected == "stop":
                 raise RunError(
-                    f"program {program!r} was about to be compiled again after warm-up, for {key}. Add a bucket."
+                    f"program {program!r} was about to be compiled again after warm-up, for {key}. Add a bucket: "
+                    "`vrjax buckets` shows what the data needs."
                 )
             start = time.perf_counter()
             lowered = jitted.lower(*args)
             compiled = lowered.compile()
             seconds = time.perf_counter() - start
-            entry = LedgerEntry(program, str(key), seconds, self._frozen, lowered_hash(lowered))
+            entry = LedgerEntry(program, str(key), seconds, unexpected, lowered_hash(lowered))
             self.entries.append(entry)
             if self.listener is not None:
                 self.listener(entry)

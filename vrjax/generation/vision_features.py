@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from vrjax.generation.buckets import Padding, bucket
 from vrjax.generation.prompts import Prompt, Vision
 from vrjax.models.qwen2_5_vl import vision_inputs
-from vrjax.models.qwen2_5_vl.layout import frame_shape, has_whole_windows
+from vrjax.models.qwen2_5_vl.layout import Grid, frame_shape, has_whole_windows, window_slots
 
 
 class VisionFeatures:
@@ -80,11 +80,24 @@ class VisionFeatures:
         return jnp.pad(jnp.concatenate(features), ((0, len(prompts) * length - total), (0, 0))), index
 
     def _encode_one(self, item: Vision) -> Array:
-        patches, windows = frame_shape(item.grid, self.config)
-        if not has_whole_windows(item.grid, self.config):
-            patches = bucket(patches, max(self.patch_multiple, self.config.merge_size**2))
-            windows = bucket(windows, 1, fineness=4)
-        frames = bucket(item.grid[0], self.frame_multiple)
+        frames, patches, windows = padded_shape(item.grid, self.config, self.frame_multiple, self.patch_multiple)
         inputs, places = vision_inputs([item.patches], [item.grid], self.config, frames, patches, windows)
         self.padding.count("vision", len(item.patches), frames * patches)
         return self.run(inputs)[jnp.asarray(places[0])]
+
+
+def padded_shape(grid: Grid, config: Any, frame_multiple: int, patch_multiple: int) -> tuple[int, int, int]:
+    """Frames, patches and windows of a frame that an image or video of `grid` is padded to, one at a time."""
+    patches, windows = frame_shape(grid, config)
+    if not has_whole_windows(grid, config):
+        patches = bucket(patches, max(patch_multiple, config.merge_size**2))
+        windows = bucket(windows, 1, fineness=4)
+    return bucket(grid[0], frame_multiple), patches, windows
+
+
+def program_key(grid: Grid, config: Any, frame_multiple: int, patch_multiple: int) -> tuple:
+    """The key of the tower's program for `grid` (`VisionInputs.shape_key`), known without its pixels."""
+    frames, patches, windows = padded_shape(grid, config, frame_multiple, patch_multiple)
+    places = windows * window_slots(config)
+    whole = has_whole_windows(grid, config) and patches == places
+    return frames, patches, None if whole else places

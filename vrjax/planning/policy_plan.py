@@ -32,7 +32,8 @@ from vrjax.training.placement import ROWS, check_batch
 from vrjax.training.policy.batch import PolicyBatch
 from vrjax.training.policy.compiled import PolicyPrograms
 from vrjax.training.policy.config import GrpoConfig
-from vrjax.training.policy.packing import LEVELS, GroupRows, GroupSize, empty_part, token_places
+from vrjax.training.policy.known_programs import group_sizes
+from vrjax.training.policy.packing import GroupRows, GroupSize, empty_part, token_places
 from vrjax.training.policy.preparation import PolicyParts, assemble_policy
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy_loss import Counted, PolicyTargets
@@ -175,15 +176,6 @@ def _prompt_of(length: int, vision: Sequence[Vision], unit: int) -> Prompt:
         tuple(vision[:kept]),
         tuple(int(place) for place in places[:kept]),
     )
-
-
-def group_sizes(config: GrpoConfig, bucket: RowSize, merge: int, *, every_size: bool = True) -> list[GroupSize]:
-    """Sizes that rows of a bucket's prompts can have, from short responses to the longest, or the longest alone."""
-    responses = config.rollout.group // config.split_groups
-    most = responses * config.rollout.max_tokens
-    levels = LEVELS if every_size else LEVELS[-1:]
-    small = [GroupSize(1, math.ceil(most * level), 1, 1, 1) for level in levels]
-    return list(dict.fromkeys(size.padded(bucket, config.rollout.max_tokens, responses, merge) for size in small))
 
 
 def abstract_batch(

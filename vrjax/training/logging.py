@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from vrjax.errors import InputError
-from vrjax.run_directory import CONFIG, METRICS, RunDirectory
+from vrjax.ledger import LedgerEntry
+from vrjax.run_directory import CONFIG, LEDGER, METRICS, RunDirectory
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -113,3 +114,13 @@ class RunLog:
             self._progress.stop()
         for writer in self._writers:
             writer.close()
+
+
+def enter_program(run: RunDirectory, log: RunLog, entry: LedgerEntry) -> None:
+    """A program was compiled: note it in the run's ledger, and say so where it was not expected."""
+    run.append(LEDGER, [entry.as_row()])
+    if entry.after_warm_up:
+        log.say(
+            f"{entry.program} was compiled after warm-up, in {entry.seconds:.1f} s, for {entry.shapes}. See `vrjax "
+            "buckets` for what the data needs; --recompilation stop ends a run here."
+        )

@@ -18,6 +18,7 @@ once in each pass over the rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,9 +28,9 @@ import numpy as np
 from vrjax.checkpoints import TrainingCheckpoints
 from vrjax.ledger import Ledger
 from vrjax.rewards import RewardRunner
-from vrjax.run_directory import DAMAGE, LEDGER, RunDirectory
+from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.advantages import group_advantages
-from vrjax.training.logging import RunLog
+from vrjax.training.logging import RunLog, enter_program
 from vrjax.training.placement import place_rows
 from vrjax.training.policy.alarms import Alarms
 from vrjax.training.policy.auditor import Auditor
@@ -39,6 +40,7 @@ from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.policy.figures import StepTimes
 from vrjax.training.policy.groups import reward_matrix
 from vrjax.training.policy.journal import FOLDER, SAMPLES, Journal
+from vrjax.training.policy.known_programs import known_programs
 from vrjax.training.policy.policy_state import PolicyCheckpoint
 from vrjax.training.policy.preparation import PreparedPolicy, prepare_policy
 from vrjax.training.policy.rollouts import Rollouts, Stopped
@@ -100,9 +102,10 @@ def _train(
     runner: RewardRunner,
 ) -> GrpoResult:
     # ---- Programs
-    ledger = Ledger("record", lambda entry: run.append(LEDGER, [entry.as_row()]))
+    ledger = Ledger(config.recompilation, partial(enter_program, run, log))
     programs = PolicyPrograms(config, prepared, ledger)
     sampler = Sampler(prepared.model, prepared.abstract, prepared.policy, prepared.mesh, config.rollout, ledger)
+    planned = known_programs(config, prepared, sampler)
 
     # ---- Restore
     checkpoint = _open_checkpoints(config, run)
@@ -198,6 +201,8 @@ def _train(
             metrics = steps.enter(progress.step, batch, packed, rewards, advantages, sums, auditor.found, times, runner)
             progress = replace(progress, iterator=batch.iterator_state, alarms=steps.alarms.state,
                                damaged=tuple(sorted(steps.damaged)))  # fmt: skip
+            # Warm-up is over: from here on only programs for rows of other lengths may come
+            ledger.freeze(planned)
             # Refresh the reference, evaluate, save
             if config.refresh_reference and progress.step % config.refresh_reference == 0:
                 reference = programs.reference_of(state)

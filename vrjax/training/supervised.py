@@ -19,13 +19,13 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.checkpoints import TrainingCheckpoints
-from vrjax.ledger import Ledger, LedgerEntry
+from vrjax.ledger import Ledger
 from vrjax.models.parameters import cast_parameters
-from vrjax.run_directory import DAMAGE, LEDGER, RunDirectory
+from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.bookkeeping import StepBook
 from vrjax.training.config import SftConfig
 from vrjax.training.data import HostBatch
-from vrjax.training.logging import RunLog
+from vrjax.training.logging import RunLog, enter_program
 from vrjax.training.placement import place_rows
 from vrjax.training.preparation import Prepared, prepare
 from vrjax.training.rows import Rows
@@ -82,7 +82,7 @@ def _train(
         graph, prepared.optimizer, prepared.rate, options, freeze, config.batch.micro_batches
     )
     train_step = jit_train_step(step_function, prepared.shardings)
-    ledger = Ledger(config.recompilation, partial(_enter, run, log))
+    ledger = Ledger(config.recompilation, partial(enter_program, run, log))
     warm_up = _WarmUp(ledger, prepared)
     validation = _Validation(config, prepared, run, log, ledger, warm_up)
 
@@ -145,15 +145,6 @@ def _train(
         batches.close()
         checkpoints.close()
     return SftResult(step, ended, measured, run.path)
-
-
-def _enter(run: RunDirectory, log: RunLog, entry: LedgerEntry) -> None:
-    run.append(LEDGER, [entry.as_row()])
-    if entry.after_warm_up:
-        log.say(
-            f"{entry.program} was compiled after warm-up, in {entry.seconds:.1f} s, for {entry.shapes}. See `vrjax "
-            "buckets` for what the data needs; --recompilation stop ends a run here."
-        )
 
 
 def _is_due(step: int, every: int) -> bool:

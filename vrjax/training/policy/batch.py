@@ -55,7 +55,7 @@ class PolicyBatch:
     @property
     def key(self) -> tuple:
         """Tells apart the shapes of the rows, for the ledger."""
-        return (*self.size.as_tuple(), self.rows.text.tokens.shape[0], self.bucket if self.rows.vision else None)
+        return self.size.key(self.rows.text.tokens.shape[0], self.bucket if self.rows.vision else None)
 
 
 def takes_part(config: GrpoConfig, group: Group) -> list[bool]:

@@ -114,7 +114,8 @@ class GrpoConfig:
     lora: adapters in place of full fine-tuning; the reference policy is then the base model.
     refresh_reference: steps after which the reference becomes the present policy (0: never).
     replay: a folder of recorded responses (a run's `rollouts`) to train on in place of sampling, step by step.
-    page_every: steps between two pages of groups (`groups/`).
+    page_every: steps between two pages of groups (`groups/`). recompilation: what to do about a program that is
+    compiled after the first step and was not to be expected (see policy.known_programs).
     """
 
     run_dir: Path
@@ -153,6 +154,7 @@ class GrpoConfig:
     replay: Path | None = None
     page_every: int = 0
     keep_rollouts: bool = False
+    recompilation: Literal["record", "stop"] = "record"
     tensorboard: bool = True
     wandb: bool = False
     progress: bool = True

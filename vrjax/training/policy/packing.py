@@ -59,6 +59,10 @@ class GroupSize:
         size = GroupSize(trunk + targets, targets, trunk, _up(max_tokens), features)
         return size.joined(self)  # never smaller than what is there
 
+    def key(self, rows: int, bucket: RowSize | None) -> tuple:
+        """Tells apart the shapes of `rows` rows, for the ledger. bucket: where the tower is trained."""
+        return (*self.as_tuple(), rows, bucket)
+
     @property
     def reach(self) -> Reach:
         return Reach(self.trunk, self.branch)

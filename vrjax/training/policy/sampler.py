@@ -17,10 +17,12 @@ from jaxtyping import Array, Float
 
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.known_programs import Program, engine_programs
 from vrjax.generation.prompts import Vision
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
 from vrjax.models.parameters import cast_parameters
+from vrjax.models.qwen2_5_vl.layout import Grid
 from vrjax.sharding import Sharder, is_cpu, local_mesh, parameter_shardings, rollout_rules, to_local
 from vrjax.training.policy.config import RolloutConfig
 from vrjax.training.policy.groups import Group
@@ -62,6 +64,11 @@ class Sampler:
             return jax.tree.map(lambda array: array + 0, params)
 
         self._spread = jax.jit(in_sampling_layout, out_shardings=shardings)
+        self._options = EngineOptions(
+            batch_rows=max(config.batch_rows, config.group),
+            timed=True,
+            unroll=None if is_cpu(self._local) else False,
+        )
         self._ledger = ledger
         self._model = model
         self._engine: Engine | None = None
@@ -82,15 +89,22 @@ class Sampler:
         """Take the policy as it is now."""
         params = to_local(self._ledger.run("spread", None, self._spread, state.params, state.frozen), self._local)
         if self._engine is None:
-            options = EngineOptions(
-                batch_rows=max(self._config.batch_rows, self._config.group),
-                timed=True,
-                unroll=None if is_cpu(self._local) else False,
-            )
             shard = Sharder(self._local, rollout_rules())
-            self._engine = Engine(replace(self._model, params=params), options, self._ledger, shard)
+            self._engine = Engine(replace(self._model, params=params), self._options, self._ledger, shard)
         else:
             self._engine.set_params(params, vision_changed=not self._policy.freeze_vision)
+
+    def known_programs(self, grids: Sequence[Grid], lengths: Sequence[int], requests: int) -> set[Program]:
+        """What `sample` may compile for at most `requests` prompts at a time, of these grids and lengths in tokens."""
+        return engine_programs(
+            self._options,
+            self._model.config.vision,
+            grids=grids,
+            lengths=lengths,
+            requests=requests,
+            samples=self._config.group,
+            sampling=self._sampling,
+        )
 
     def unload(self) -> None:
         """Give the weights' memory back; vision features stay."""
