@@ -104,3 +104,13 @@ class Ledger:
 def shape_key(tree: Any) -> tuple:
     """Shapes and types of all arrays of a tree: a key for `Ledger.run` where a caller has nothing shorter."""
     return tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in jax.tree.leaves(tree))
+
+
+def as_shape(value: Any) -> Any:
+    """The shape of an array, with its sharding where the array is bound to devices."""
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return value
+    sharding = value.sharding if isinstance(value, jax.Array) and value.committed else None
+    sharding = getattr(value, "sharding", None) if not isinstance(value, jax.Array) else sharding
+    weak = bool(getattr(value, "weak_type", False))
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=weak)

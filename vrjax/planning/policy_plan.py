@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from vrjax.errors import InputError
 from vrjax.generation.buckets import bucket as fill
 from vrjax.generation.engine import Engine
-from vrjax.generation.prompts import Prompt, Vision
+from vrjax.generation.prompts import Vision
 from vrjax.generation.sampling import row_keys
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl.layout import Grid
@@ -29,15 +28,12 @@ from vrjax.planning.workload import Workload
 from vrjax.sharding import processes_of
 from vrjax.training.buckets import RowSize
 from vrjax.training.placement import ROWS, check_batch
-from vrjax.training.policy.batch import PolicyBatch
 from vrjax.training.policy.compiled import PolicyPrograms
 from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.policy.known_programs import group_sizes
-from vrjax.training.policy.packing import GroupRows, GroupSize, empty_part, token_places
 from vrjax.training.policy.preparation import PolicyParts, assemble_policy
 from vrjax.training.policy.sampler import Sampler
-from vrjax.training.policy_loss import Counted, PolicyTargets
-from vrjax.training.rows import empty_vision
+from vrjax.training.policy.shapes import abstract_batch, encode_shapes, prompt_of, vision_of
 
 
 def plan_policy(
@@ -107,31 +103,11 @@ def _encode(
     engine: Engine, grids: Sequence[tuple[Grid, ...]], prompts: int, ledger: PlanLedger
 ) -> list[tuple[Vision, ...]]:
     """Compile the tower for every grid; each kind of prompt with its images and videos, encoded."""
-    tower, splice, values = engine.vision.run, engine.vision.splice, engine.config.vision.patch_values
-    mesh = jax.tree.leaves(engine.params)[0].sharding.mesh
-
-    # The engine lays features out as it does real ones; what it hands on is a shape again, whole on each device.
-    def run(inputs: Any) -> jax.Array:
-        shape = tower(inputs)
-        return jnp.zeros(shape.shape, shape.dtype)
-
-    def splice_shapes(prompts: Sequence[Prompt], length: int) -> tuple[Any, Any]:
-        features, index = splice(prompts, length)
-        if features is not None:
-            place = NamedSharding(mesh, PartitionSpec())
-            features = jax.ShapeDtypeStruct(features.shape, features.dtype, sharding=place)
-        return features, index
-
-    engine.vision.run, engine.vision.splice = run, splice_shapes
-    found = []
-    for kind in grids:
-        vision = tuple(
-            Vision(np.zeros((math.prod(grid), values), np.uint8), grid, 1.0, f"{number} {grid}")
-            for number, grid in enumerate(kind)
-        )
-        ledger.calls = prompts * len(kind)
+    encode_shapes(engine)
+    found = [vision_of(kind, engine.config.vision.patch_values) for kind in grids]
+    for vision in found:
+        ledger.calls = prompts * len(vision)
         engine.encode(vision)
-        found.append(vision)
     ledger.calls = 1
     return found
 
@@ -152,7 +128,7 @@ def _sample(
     rollout, sampling = config.rollout, config.rollout.sampling()
     at_once = min(max(1, engine.options.batch_rows // rollout.group), fill(prompts, 1))
     length = bucket.length - rollout.max_tokens
-    prompt = _prompt_of(length, vision, engine.config.vision.merge_size**2)
+    prompt = prompt_of(length, vision, engine.config.vision.merge_size**2)
     batches = -(-prompts // at_once)  # the last one is filled up
     ledger.calls = batches
     prefix = engine.prefill([prompt] * at_once, at_once)
@@ -162,42 +138,3 @@ def _sample(
     ledger.calls, ledger.loop_trips = batches * -(-rollout.max_tokens // chunk), chunk
     engine.go_on(prefix, state, sampling, chunk)
     ledger.calls, ledger.loop_trips = 1, 1
-
-
-def _prompt_of(length: int, vision: Sequence[Vision], unit: int) -> Prompt:
-    """A prompt of `length` tokens whose images and videos come first; as many of them as there is room for."""
-    counts = [math.prod(item.grid) // unit for item in vision]
-    places = np.cumsum([0, *counts])
-    kept = int(np.searchsorted(places, length, side="right")) - 1
-    return Prompt(
-        np.zeros(length, np.int32),
-        np.zeros((3, length), np.int32),
-        length,
-        tuple(vision[:kept]),
-        tuple(int(place) for place in places[:kept]),
-    )
-
-
-def abstract_batch(
-    config: GrpoConfig, model: LoadedModel, mesh: Mesh, size: GroupSize, bucket: RowSize, parts: PolicyParts
-) -> PolicyBatch:
-    """A step's rows as shapes, made by the functions that pad rows without a prompt."""
-    count = config.rollout.prompts * config.split_groups
-    place = NamedSharding(mesh, ROWS)
-
-    def rows_of(row: Any) -> Any:
-        return jax.tree.map(lambda array: jax.ShapeDtypeStruct((count, *array.shape), array.dtype, sharding=place), row)
-
-    text = rows_of(empty_part(size, model.chat.pad_id))
-    features = vision = None
-    if config.freeze_vision:
-        shape = (count, size.features, model.config.text.width)
-        features = jax.ShapeDtypeStruct(shape, parts.policy.options.dtype, sharding=place)
-    else:
-        vision = rows_of(empty_vision(model.config.vision, bucket))
-    tokens = jax.ShapeDtypeStruct((count, size.targets), jnp.float32, sharding=place)
-    numbers = jax.ShapeDtypeStruct((count, size.targets), jnp.int32, sharding=place)
-    rows = GroupRows(text, numbers, features, vision)  # pyright: ignore[reportArgumentType]
-    targets = PolicyTargets(tokens, tokens, tokens, numbers)  # pyright: ignore[reportArgumentType]
-    nothing = np.zeros(token_places([None], size).shape, np.float32)
-    return PolicyBatch(size, rows, targets, nothing, nothing, nothing, Counted(1, 1), bucket)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from vrjax.flops import FlopRules, jaxpr_flops
-from vrjax.ledger import Ledger, lowered_hash
+from vrjax.ledger import Ledger, as_shape, lowered_hash
 from vrjax.planning.hlo_text import read_traffic
 from vrjax.planning.program_plan import ProgramPlan, device_bytes
 from vrjax.planning.topology import GIB
@@ -106,16 +106,6 @@ class PlanLedger(Ledger):
         self.programs.append(plan)
         peak = "does not fit" if plan.refused else f"{(plan.peak or 0) / GIB:.2f} GiB"
         self._say(f"{plan.name} {plan.key}: {peak}, traced in {plan.trace_s:.0f} s, compiled in {plan.compile_s:.0f} s")
-
-
-def as_shape(value: Any) -> Any:
-    """The shape of an array, with its sharding where the array is bound to devices."""
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return value
-    sharding = value.sharding if isinstance(value, jax.Array) and value.committed else None
-    sharding = getattr(value, "sharding", None) if not isinstance(value, jax.Array) else sharding
-    weak = bool(getattr(value, "weak_type", False))
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=weak)
 
 
 def needed_bytes(message: str) -> float | None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from vrjax.loading import LoadedModel
 from vrjax.planning.recorder import PlanLedger
 from vrjax.planning.workload import Workload
-from vrjax.training.buckets import RowSize
 from vrjax.training.config import SftConfig
-from vrjax.training.placement import ROWS, check_batch, place_state
+from vrjax.training.placement import check_batch, place_state
 from vrjax.training.preparation import forward_options
-from vrjax.training.rows import Rows, empty_text, empty_vision
+from vrjax.training.row_shapes import abstract_rows
 from vrjax.training.state import TrainState, make_optimizer
 from vrjax.training.supervised_step import jit_train_step, make_loss_sums, make_train_step
 
@@ -42,16 +38,3 @@ def plan_supervised(
             ledger.phase = "validation"
             ledger.run("validate", bucket, loss_sums, state.params, state.frozen, rows)
     return state
-
-
-def abstract_rows(config: SftConfig, model: LoadedModel, mesh: Mesh, bucket: RowSize) -> Rows:
-    """A batch of a bucket as shapes, made by the functions that pad rows without a question."""
-    place = NamedSharding(mesh, ROWS)
-
-    def rows_of(row: Any) -> Any:
-        def batch(array: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((config.batch.videos, *array.shape), jnp.dtype(array.dtype), sharding=place)
-
-        return jax.tree.map(batch, row)
-
-    return Rows(rows_of(empty_text(bucket, model.chat.pad_id)), rows_of(empty_vision(model.config.vision, bucket)))

@@ -114,7 +114,8 @@ class SftConfig:
     epochs: passes over the data, or `steps` where that is given. validation: held-out records, whose loss is taken
     every `validate_every` steps and at the end; evaluate: anything else to measure then. freeze_vision: the tower with
     its merger. compute: type of activations (auto: bfloat16 on accelerators, float32 on CPUs). recompilation: what to
-    do about a program that is compiled after warm-up.
+    do about a program that is compiled after warm-up. warm_up: compile the programs of all buckets before the first
+    step, not each when its first batch comes.
     """
 
     run_dir: Path
@@ -137,6 +138,7 @@ class SftConfig:
     evaluate: Evaluate | None = None
     log_every: int = 1
     recompilation: Literal["record", "stop"] = "record"
+    warm_up: bool = False
     tensorboard: bool = True
     progress: bool = True
     seed: int = 0
@@ -155,4 +157,5 @@ FREE_FIELDS = (
     "run_dir",
     "tensorboard",
     "validate_every",
+    "warm_up",
 )

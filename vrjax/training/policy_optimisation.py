@@ -46,7 +46,9 @@ from vrjax.training.policy.preparation import PreparedPolicy, prepare_policy
 from vrjax.training.policy.rollouts import Rollouts, Stopped
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy.step_log import StepLog
+from vrjax.training.policy.warm_up import rehearse_policy
 from vrjax.training.termination import TerminationRequest
+from vrjax.training.warm_up import warming_up
 from vrjax.video import ReaderPool
 
 
@@ -106,6 +108,9 @@ def _train(
     programs = PolicyPrograms(config, prepared, ledger)
     sampler = Sampler(prepared.model, prepared.abstract, prepared.policy, prepared.mesh, config.rollout, ledger)
     planned = known_programs(config, prepared, sampler)
+    if config.warm_up:
+        with warming_up(ledger, log.say) as rehearsal:
+            rehearse_policy(config, prepared, rehearsal)
 
     # ---- Restore
     checkpoint = _open_checkpoints(config, run)

@@ -23,16 +23,19 @@ from vrjax.ledger import Ledger
 from vrjax.models.parameters import cast_parameters
 from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.bookkeeping import StepBook
+from vrjax.training.buckets import RowSize
 from vrjax.training.config import SftConfig
 from vrjax.training.data import HostBatch
 from vrjax.training.logging import RunLog, enter_program
 from vrjax.training.placement import place_rows
 from vrjax.training.preparation import Prepared, prepare
+from vrjax.training.row_shapes import abstract_rows
 from vrjax.training.rows import Rows
 from vrjax.training.schedule import Schedule
 from vrjax.training.state import TrainState
 from vrjax.training.supervised_step import jit_train_step, make_loss_sums, make_train_step
 from vrjax.training.termination import TerminationRequest
+from vrjax.training.warm_up import Rehearsal, warming_up
 from vrjax.video import ReaderPool
 
 _AHEAD = 2  # batches that are put on the devices before their turn
@@ -105,6 +108,15 @@ def _train(
             log.say(note)
     log.start(steps, step)
     run.keep_until(DAMAGE, step)
+
+    # ---- Compile all programs now, or each when its first batch comes
+    if config.warm_up:
+        with warming_up(ledger, log.say) as rehearsal:
+            for bucket in prepared.buckets:
+                shapes = abstract_rows(config, prepared.model, prepared.mesh, bucket)
+                rehearsal.run("train", bucket, train_step, state, shapes)
+                validation.rehearse(rehearsal, bucket, state, shapes)
+        ledger.freeze()
 
     # ---- Loop
     batches = prepared.batches(prepared.corpus, prepared.schedule, steps, config.input.threads, iterator_state)
@@ -193,6 +205,10 @@ class _Validation:
         self._ledger, self._warm_up = ledger, warm_up
         self._loss_sums = jax.jit(make_loss_sums(prepared.model.graph, prepared.options, config.freeze_vision))
         self.measures = prepared.held_out is not None or config.evaluate is not None
+
+    def rehearse(self, rehearsal: Rehearsal, bucket: RowSize, state: TrainState, shapes: Rows) -> None:
+        if self._prepared.held_out is not None:
+            rehearsal.run("validate", bucket, self._loss_sums, state.params, state.frozen, shapes)
 
     def measure(self, state: TrainState, step: int) -> dict[str, float]:
         measured: dict[str, float] = {}

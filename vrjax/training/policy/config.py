@@ -115,7 +115,8 @@ class GrpoConfig:
     refresh_reference: steps after which the reference becomes the present policy (0: never).
     replay: a folder of recorded responses (a run's `rollouts`) to train on in place of sampling, step by step.
     page_every: steps between two pages of groups (`groups/`). recompilation: what to do about a program that is
-    compiled after the first step and was not to be expected (see policy.known_programs).
+    compiled after the first step and was not to be expected (see policy.known_programs). warm_up: compile programs
+    before the first step, for all lengths that can come (see policy.warm_up).
     """
 
     run_dir: Path
@@ -155,6 +156,7 @@ class GrpoConfig:
     page_every: int = 0
     keep_rollouts: bool = False
     recompilation: Literal["record", "stop"] = "record"
+    warm_up: bool = False
     tensorboard: bool = True
     wandb: bool = False
     progress: bool = True
