@@ -100,6 +100,10 @@ class Ledger:
             self._compiled[program, key] = compiled
         return compiled
 
+    def text(self, program: str, key: Any) -> str:
+        """What the compiler made of a program: its HLO, for `hlo_text`."""
+        return self._compiled[program, key].as_text()
+
 
 def shape_key(tree: Any) -> tuple:
     """Shapes and types of all arrays of a tree: a key for `Ledger.run` where a caller has nothing shorter."""

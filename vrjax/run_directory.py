@@ -10,6 +10,8 @@ metrics.jsonl      one line a logged step
 ledger.jsonl       every compiled program
 damage.jsonl       damaged records met while training
 tensorboard/       the metrics again
+profile/           a trace of a few steps and their phases, where asked for
+report.html        what `vrjax report` made of all this
 checkpoints/
 ended.json         the run has taken its last step (absent while it goes on, and after SIGTERM or a crash)
 
@@ -66,7 +68,7 @@ class RunDirectory:
         if not self.writes:
             return
         path = self.path / name
-        partial = path.with_name(f".{name}.{uuid.uuid4().hex[:8]}.partial")  # others may write the same file
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")  # others may write the same file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vrjax.planning.hlo_text import read_traffic
+from vrjax.hlo_text import read_traffic
 
 # A loop of 3 turns that slices one layer's weights, multiplies, and gathers over 4 devices; then an update in place.
 PROGRAM = """

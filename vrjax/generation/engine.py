@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
@@ -114,8 +114,8 @@ class Model(Protocol):
 class Engine:
     """Answers requests with one model. `progress` is called with (samples done, samples in all).
 
-    seconds: of each phase where `options.timed`; drawn: tokens drawn so far; kept: prefixes of earlier
-    prompts, or None.
+    seconds: of each phase where `options.timed`; drawn: tokens drawn so far; turns: of the decode loops, by program;
+    kept: prefixes of earlier prompts, or None.
     """
 
     model: InitVar[Model]
@@ -126,6 +126,7 @@ class Engine:
     padding: Padding = field(default_factory=Padding)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     drawn: int = 0
+    turns: Counter[tuple[str, Any]] = field(default_factory=Counter)
 
     def __post_init__(self, model: Model) -> None:
         self.config, self.graph, self.params, self.chat = model.config, model.graph, model.params, model.chat
@@ -252,11 +253,13 @@ class Engine:
         """
         state = self.start(prefix, keys, sampling)
         rows, group = keys.shape[:2]
-        drawn = Drawn.room(rows, group, state.tokens.shape[2])
+        drawn, reached = Drawn.room(rows, group, state.tokens.shape[2]), 1
         for until in range(self.options.chunk, sampling.max_tokens + self.options.chunk, self.options.chunk):
             limit = min(until, sampling.max_tokens)
             state = self.go_on(prefix, state, sampling, limit)
-            done = np.asarray(state.done)
+            done, step = jax.device_get((state.done, state.step))
+            self.turns["decode", _decode_key(prefix, state, sampling.kind)] += int(step) - reached
+            reached = int(step)
             if done.all():
                 break
             keep = columns_to_keep(done)

@@ -14,8 +14,8 @@ from typing import Any
 import jax
 
 from vrjax.flops import FlopRules, jaxpr_flops
+from vrjax.hlo_text import read_traffic
 from vrjax.ledger import Ledger, as_shape, lowered_hash
-from vrjax.planning.hlo_text import read_traffic
 from vrjax.planning.program_plan import ProgramPlan, device_bytes
 from vrjax.planning.topology import GIB
 

@@ -115,7 +115,7 @@ class SftConfig:
     every `validate_every` steps and at the end; evaluate: anything else to measure then. freeze_vision: the tower with
     its merger. compute: type of activations (auto: bfloat16 on accelerators, float32 on CPUs). recompilation: what to
     do about a program that is compiled after warm-up. warm_up: compile the programs of all buckets before the first
-    step, not each when its first batch comes.
+    step, not each when its first batch comes. profile: steps to trace and measure phase by phase (see profile).
     """
 
     run_dir: Path
@@ -139,6 +139,7 @@ class SftConfig:
     log_every: int = 1
     recompilation: Literal["record", "stop"] = "record"
     warm_up: bool = False
+    profile: int = 0
     tensorboard: bool = True
     progress: bool = True
     seed: int = 0
@@ -151,6 +152,7 @@ FREE_FIELDS = (
     "input",
     "log_every",
     "mesh",
+    "profile",
     "progress",
     "recompilation",
     "remat",

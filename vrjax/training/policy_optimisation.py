@@ -37,7 +37,7 @@ from vrjax.training.policy.auditor import Auditor
 from vrjax.training.policy.batch import pack_batch
 from vrjax.training.policy.compiled import PolicyPrograms, local_rows
 from vrjax.training.policy.config import GrpoConfig
-from vrjax.training.policy.figures import StepTimes
+from vrjax.training.policy.figures import PHASE_OF, StepTimes, phase_work
 from vrjax.training.policy.groups import reward_matrix
 from vrjax.training.policy.journal import FOLDER, SAMPLES, Journal
 from vrjax.training.policy.known_programs import known_programs
@@ -47,6 +47,7 @@ from vrjax.training.policy.rollouts import Rollouts, Stopped
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy.step_log import StepLog
 from vrjax.training.policy.warm_up import rehearse_policy
+from vrjax.training.profile import StepProfile
 from vrjax.training.termination import TerminationRequest
 from vrjax.training.warm_up import warming_up
 from vrjax.video import ReaderPool
@@ -108,6 +109,7 @@ def _train(
     programs = PolicyPrograms(config, prepared, ledger)
     sampler = Sampler(prepared.model, prepared.abstract, prepared.policy, prepared.mesh, config.rollout, ledger)
     planned = known_programs(config, prepared, sampler)
+    profile = StepProfile(config.profile, ledger, run, PHASE_OF, prepared.policy.options.dtype, log.say)
     if config.warm_up:
         with warming_up(ledger, log.say) as rehearsal:
             rehearse_policy(config, prepared, rehearsal)
@@ -145,6 +147,7 @@ def _train(
     # ---- Loop
     try:
         while progress.step < prepared.steps and ended == "finished":
+            profile.begin()
             step, times = progress.step, StepTimes()
             # Rollout; with lookahead the next step is drawn while judges work on this one
             try:
@@ -204,6 +207,8 @@ def _train(
 
             # Log
             metrics = steps.enter(progress.step, batch, packed, rewards, advantages, sums, auditor.found, times, runner)
+            profile.enter(*phase_work(metrics), {} if batch.work is None else batch.work.turns)
+            profile.end()
             progress = replace(progress, iterator=batch.iterator_state, alarms=steps.alarms.state,
                                damaged=tuple(sorted(steps.damaged)))  # fmt: skip
             # Warm-up is over: from here on only programs for rows of other lengths may come
@@ -225,6 +230,7 @@ def _train(
             checkpoint.save(state, reference, progress, {})
             log.say(f"{run.path}: asked to end in step {progress.step + 1}; saved, start again to go on")
     finally:
+        profile.close()
         iterator.close()
         checkpoint.close()
     return GrpoResult(progress.step, ended, steps.metrics, run.path)

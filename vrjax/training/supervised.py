@@ -19,7 +19,8 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.checkpoints import TrainingCheckpoints
-from vrjax.ledger import Ledger
+from vrjax.flops import FlopRules, count_flops
+from vrjax.ledger import Ledger, as_shape
 from vrjax.models.parameters import cast_parameters
 from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.bookkeeping import StepBook
@@ -29,6 +30,7 @@ from vrjax.training.data import HostBatch
 from vrjax.training.logging import RunLog, enter_program
 from vrjax.training.placement import place_rows
 from vrjax.training.preparation import Prepared, prepare
+from vrjax.training.profile import StepProfile
 from vrjax.training.row_shapes import abstract_rows
 from vrjax.training.rows import Rows
 from vrjax.training.schedule import Schedule
@@ -88,6 +90,8 @@ def _train(
     ledger = Ledger(config.recompilation, partial(enter_program, run, log))
     warm_up = _WarmUp(ledger, prepared)
     validation = _Validation(config, prepared, run, log, ledger, warm_up)
+    profile = StepProfile(config.profile, ledger, run, {"train": "train"}, options.dtype, log.say)
+    work = _Work(train_step)
 
     # ---- Restore
     checkpoints = TrainingCheckpoints(
@@ -124,9 +128,10 @@ def _train(
     in_flight: tuple[int, HostBatch, dict[str, jax.Array]] | None = None
     book.restart_clock()
     try:
-        for batch, rows in placed_ahead(batches, prepared.mesh):
+        for batch, rows in profile.steps(placed_ahead(batches, prepared.mesh)):
             # Update
             state, metrics = ledger.run("train", batch.bucket, train_step, state, rows)
+            profile.mark("train", metrics, partial(work.of, batch.bucket, state, rows))
             step += 1
             # Log: the step before is read while this one computes
             if in_flight is not None:
@@ -154,6 +159,7 @@ def _train(
                 log.say(f"{run.path}: asked to end; saved after step {step}, start again to go on")
                 break
     finally:
+        profile.close()
         batches.close()
         checkpoints.close()
     return SftResult(step, ended, measured, run.path)
@@ -179,6 +185,21 @@ def placed_ahead(batches: Iterator[HostBatch], mesh: Mesh) -> Iterator[tuple[Hos
         if len(waiting) > _AHEAD:
             yield waiting.popleft()
     yield from waiting
+
+
+class _Work:
+    """Operations of an update on this process's devices: the language model's and the vision tower's."""
+
+    def __init__(self, train_step: Any) -> None:
+        self._train_step = train_step
+        self._known: dict[RowSize, float] = {}
+
+    def of(self, bucket: RowSize, state: TrainState, rows: Rows) -> float:
+        if bucket not in self._known:
+            shapes = jax.tree.map(as_shape, (state, rows))
+            rules = FlopRules(branches="mean")
+            self._known[bucket] = count_flops(self._train_step, *shapes, rules=rules) / jax.process_count()
+        return self._known[bucket]
 
 
 class _WarmUp:

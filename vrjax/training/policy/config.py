@@ -116,7 +116,8 @@ class GrpoConfig:
     replay: a folder of recorded responses (a run's `rollouts`) to train on in place of sampling, step by step.
     page_every: steps between two pages of groups (`groups/`). recompilation: what to do about a program that is
     compiled after the first step and was not to be expected (see policy.known_programs). warm_up: compile programs
-    before the first step, for all lengths that can come (see policy.warm_up).
+    before the first step, for all lengths that can come (see policy.warm_up). profile: steps to trace and measure
+    phase by phase (see training.profile).
     """
 
     run_dir: Path
@@ -157,6 +158,7 @@ class GrpoConfig:
     keep_rollouts: bool = False
     recompilation: Literal["record", "stop"] = "record"
     warm_up: bool = False
+    profile: int = 0
     tensorboard: bool = True
     wandb: bool = False
     progress: bool = True

@@ -157,6 +157,30 @@ def speed_figures(
     return figures
 
 
+# The phase that a program is part of; those of no phase (spread, start, compact) are in "other rollout".
+PHASE_OF = {
+    "vision": "vision",
+    "prefill": "prefill",
+    "decode": "decode",
+    "processed": "packing",
+    "reference": "reference",
+    "log_probs": "update",
+    "update": "update",
+}
+
+
+def phase_work(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds and operations of a step's phases, read back from its figures. What the rollout did beside vision,
+    prefill and decoding (waiting for videos, weights laid out for sampling) is "other rollout".
+    """
+    found = {name.split("/")[1]: value for name, value in metrics.items() if name.startswith("seconds/")}
+    parts = {phase: found.pop(phase) for phase in ("vision", "prefill", "decode") if phase in found}
+    rest = max(found.pop("rollout", 0.0) - sum(parts.values()), 0.0)
+    seconds = {**parts, "other rollout": rest, **found}
+    speed = {phase: metrics.get(f"flops_per_second/{phase}") for phase in seconds}
+    return seconds, {phase: seconds[phase] * value for phase, value in speed.items() if value is not None}
+
+
 def shown_figures(metrics: Mapping[str, float]) -> str:
     """The figures beside the progress bar."""
     words = [f"reward {metrics['reward']:.3f}"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import jax
 from flax import nnx
@@ -33,10 +33,13 @@ from vrjax.training.state import TrainState
 
 @dataclass(frozen=True)
 class PhaseWork:
-    """Seconds and tokens of the phases vision, prefill and decode, on this process."""
+    """Seconds and tokens of the phases vision, prefill and decode, on this process; turns of the decode loops, by
+    program.
+    """
 
     seconds: dict[str, float]
     tokens: dict[str, int]
+    turns: dict[Program, int] = field(default_factory=dict)
 
 
 class Sampler:
@@ -149,7 +152,9 @@ class Sampler:
         work = PhaseWork(
             {phase: float(engine.seconds[phase]) for phase in ("vision", "prefill", "decode")},
             {"vision": used["vision"], "prefill": used["prefill"], "decode": engine.drawn},
+            dict(engine.turns),
         )
+        engine.turns.clear()
         engine.seconds.clear()
         engine.padding.used.clear()
         engine.padding.computed.clear()
