@@ -130,7 +130,7 @@ def test_fields_of_an_experiment_can_be_changed_and_wrong_ones_are_refused(capsy
 
 COMMANDS = (
     "answer", "train", "evaluate", "compare", "ace", "ace-dataset", "score", "export", "convert-gguf", "transcribe",
-    "check-videos", "plan", "buckets",
+    "check-videos", "plan", "buckets", "report",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from vrjax.commands.convert_gguf import ConvertGguf
 from vrjax.commands.evaluate import Evaluate
 from vrjax.commands.export import Export
 from vrjax.commands.plan import PlanRun
+from vrjax.commands.report import Report
 from vrjax.commands.score import Score
 from vrjax.commands.train import Train
 from vrjax.commands.transcribe import Transcribe
@@ -34,6 +35,7 @@ Commands = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Buckets, tyro.conf.subcommand("buckets")]
     | Annotated[PlanRun, tyro.conf.subcommand("plan")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Ace, tyro.conf.subcommand("ace")]

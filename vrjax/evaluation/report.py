@@ -18,6 +18,8 @@ from vrjax.records import Question
 from vrjax.video import FramePlan, ReaderPool, read_frames
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
     from vrjax.evaluation.evidence_questions import AskedQuestion
 
 MOST_FRAMES = 16
@@ -25,10 +27,13 @@ MOST_FRAMES = 16
 
 @dataclass(frozen=True)
 class Table:
+    """marked: numbers of rows that are shown in red."""
+
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: Sequence[str] = ()
+    marked: Sequence[int] = ()
     kind: str = field(default="table", init=False)
 
 
@@ -109,6 +114,11 @@ def curves(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[flo
         axis.spines[["top", "right"]].set_visible(False)
         if len(lines) > 1:
             axis.legend(fontsize=8, frameon=False)
+    return svg_of(canvas)
+
+
+def svg_of(canvas: Canvas) -> str:
+    """The markup of a figure of matplotlib."""
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg")
     text = buffer.getvalue()
