@@ -1,5 +1,10 @@
 """What an engine is said to compile, against what its ledger holds after generating."""
 
+import re
+
+import jax
+import numpy as np
+
 from vrjax.generation.engine import Request
 from vrjax.generation.known_programs import engine_programs, narrower
 from vrjax.generation.prompts import build_prompt
@@ -29,3 +34,26 @@ def test_widths_that_finished_samples_can_leave():
     assert narrower(8) == [1, 2, 4]
     assert narrower(6) == [1, 2]
     assert narrower(1) == []
+
+
+def test_no_word_with_the_host_while_tokens_are_drawn(make_engine, chat, config):
+    """24 tokens in chunks of 8 are 3 calls of one program, in which nothing leaves the device."""
+    engine = make_engine(fresh=True, chunk=8, batch_rows=4)
+    prompt = build_prompt(chat, config, "What moves ?", [], name="text")
+    sampling = SamplingOptions(max_tokens=24, min_tokens=24, temperature=1.0)
+    (samples,) = engine.generate([Request(prompt=prompt, samples=2)], sampling)
+    assert [len(sample.tokens) for sample in samples] == [24, 24]
+    (decode,) = [(program, calls) for program, calls in engine.ledger.asked.items() if program[0] == "decode"]
+    assert decode[1] == 24 // 8
+    assert engine.turns == {decode[0]: 23}  # the first token comes with the start
+    assert not host_words(engine.ledger.text(*decode[0]))
+
+    def talks(x):
+        jax.debug.callback(lambda value: None, x)
+        return x + 1
+
+    assert host_words(jax.jit(talks).lower(np.float32(1)).compile().as_text())
+
+
+def host_words(text: str) -> list[str]:
+    return re.findall(r"infeed|outfeed|send\(|recv\(|callback|host_compute", text)

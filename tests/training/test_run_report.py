@@ -37,6 +37,11 @@ def test_the_phase_that_grew():
     assert slow.phase_usual == pytest.approx(0.1)
 
 
+def test_a_run_that_has_become_slower_for_good():
+    """From step 26 on twice as slow: named until half of the 20 steps before are slow too, and the median is 1.5."""
+    assert [slow.step for slow in slow_steps(steps(*[1.0] * 25, *[2.0] * 25))] == list(range(26, 36))
+
+
 def test_medians_leave_out_the_first_step():
     found = median_phases(steps(9.0, 1.0, 1.2, 1.4))
     assert found == pytest.approx({"step": 1.2, "decode": 0.5, "update": 0.6, "other rollout": 0.1})

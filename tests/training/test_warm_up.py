@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,9 @@ def test_supervised(world, tmp_path) -> None:
     config = tiny_config(world, tmp_path / "run", steps=5, validation=held_out, validate_every=1, evaluate=evaluate,
                          warm_up=True, recompilation="stop")  # fmt: skip
     sft(config)
-    assert len(first) == 4  # two buckets, to train and to validate
+    rows = [json.loads(line) for line in first]
+    shapes = {row["shapes"] for row in rows}
+    assert {(row["program"], row["shapes"]) for row in rows} == set(product(("train", "validate"), shapes))
     assert compiled_so_far(tmp_path / "run") == first
 
 

@@ -29,6 +29,7 @@ def ledger_of(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_other_lengths_are_expected_in_later_steps(world, tmp_path) -> None:
     """One prompt a step: prompts and responses of later steps have other lengths, all of them known."""
     grpo(policy_config(world, tmp_path / "run", steps=3, rollout=ROLLOUT, recompilation="stop"))
