@@ -52,6 +52,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
         run(next(command for command in commands if command.startswith(start)))
     for start in ("vrjax export runs/shapes runs/shapes_model", "vrjax train experiments/shapes_grpo"):
         run(next(command for command in commands if command.startswith(start)))
+    run(next(command for command in commands if command.startswith("vrjax report")))
     assert "fits" in run(next(command for command in commands if command.startswith("vrjax plan")))
     for command in (command for command in commands if command.startswith(("vrjax evaluate", "vrjax compare"))):
         run(command)
