@@ -1,6 +1,6 @@
 """Where arrays live: the device mesh and the rules that map logical axes to it."""
 
-from vrjax.sharding.local import local_mesh, processes_of, to_local
+from vrjax.sharding.local import local_mesh, processes_of, row_share, to_local
 from vrjax.sharding.mesh import MESH_AXES, is_cpu, make_mesh
 from vrjax.sharding.rules import Rules, Sharder, map_parameters, parameter_shardings, rollout_rules, spec, update_rules
 
@@ -15,6 +15,7 @@ __all__ = [
     "parameter_shardings",
     "processes_of",
     "rollout_rules",
+    "row_share",
     "spec",
     "to_local",
     "update_rules",

@@ -1,7 +1,7 @@
 """From records to batches: Grain reads scheduled rows ahead, decoding videos, and hands out batches of one bucket.
 
 The order is the schedule's; the iterator's state is the number of the next row of the run. Each process reads every
-`count`-th row, so the state fits any number of processes.
+n-th row, so the state fits any number of processes.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ class BatchIterator(Iterator[HostBatch]):
         threads: int = 2,
         state: dict[str, Any] | None = None,
     ) -> None:
-        """threads: each makes one batch, row by row; threads + 1 batches are read ahead.
+        """process, processes: the share of each batch to read (`row_share`; processes may have the same). threads: each
+        makes one batch, row by row; threads + 1 batches are read ahead.
 
         Raises InputError where processes do not divide the batch.
         """

@@ -93,7 +93,10 @@ def _place(
 
 
 def place_rows(rows: Any, mesh: Mesh) -> Any:
-    """Put this process's rows (arrays with a leading row axis) on the devices; starts the copy, does not wait."""
+    """Put this process's rows (arrays with a leading row axis) on the devices; starts the copy, does not wait.
+
+    Processes that have the same part of the rows (`row_share`) must give the same.
+    """
     sharding = NamedSharding(mesh, ROWS)
     if jax.process_count() == 1:
         return jax.device_put(rows, sharding)

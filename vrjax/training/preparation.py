@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
@@ -18,7 +17,7 @@ from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.run_directory import RunDirectory, resolved
-from vrjax.sharding import Sharder, is_cpu, make_mesh, update_rules
+from vrjax.sharding import Sharder, is_cpu, make_mesh, row_share, update_rules
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
 from vrjax.training.conversations import ConversationText, open_conversations
@@ -55,13 +54,14 @@ class Prepared:
     def batches(
         self, corpus: TrainingRows, schedule: Schedule, count: int, threads: int, state: dict | None
     ) -> BatchIterator:
-        """This process's share of `count` batches."""
+        """This process's share of `count` batches: the rows that lie on its devices."""
+        part, parts = row_share(self.mesh)
         return BatchIterator(
             corpus,
             schedule,
             count,
-            process=jax.process_index(),
-            processes=jax.process_count(),
+            process=part,
+            processes=parts,
             threads=threads,
             state=state,
         )
