@@ -47,6 +47,7 @@ from vrjax.training.policy.rollouts import Rollouts, Stopped
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy.step_log import StepLog
 from vrjax.training.policy.warm_up import rehearse_policy
+from vrjax.training.processes import own_rows
 from vrjax.training.profile import StepProfile
 from vrjax.training.termination import TerminationRequest
 from vrjax.training.warm_up import warming_up
@@ -119,6 +120,8 @@ def _train(
     state, reference, progress, notes = checkpoint.restore(
         prepared.state, programs.reference_of(prepared.state), config.inner_epochs
     )
+    if progress.old is not None:  # only one process saves between two updates of a step, but several may go on
+        progress = replace(progress, old=own_rows(progress.old, config.split_groups))
     for note in notes:
         log.say(note)
     if progress.updates:
@@ -128,7 +131,8 @@ def _train(
         run.keep_until(name, progress.step)
     auditor = Auditor(config, prepared, programs, sampler, run, progress.audit)
     steps = StepLog(config, prepared, run, log, pool, Alarms(config.alarms, progress.alarms), set(progress.damaged))
-    journal = Journal(run.path / FOLDER, jax.process_index())
+    process = jax.process_index(), jax.process_count()
+    journal = Journal(run.path / FOLDER, *process)
     iterator = prepared.prompts(config, progress.iterator)
     rollouts = Rollouts(
         sampler,
@@ -140,7 +144,7 @@ def _train(
         seed=config.seed,
         asked_to_stop=lambda: jax.process_count() == 1 and termination.reached(progress.updates),
         ahead=config.lookahead > 0,
-        replay=None if config.replay is None else Journal(Path(config.replay), jax.process_index()),
+        replay=None if config.replay is None else Journal(Path(config.replay), *process),
     )
     ended: Literal["finished", "terminated"] = "finished"
 

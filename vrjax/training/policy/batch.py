@@ -30,9 +30,9 @@ from vrjax.training.policy.packing import (
     token_places,
 )
 from vrjax.training.policy.preparation import PreparedPolicy
-from vrjax.training.policy.processes import largest, total
 from vrjax.training.policy.sampler import Sampler
 from vrjax.training.policy_loss import Counted, PolicyTargets
+from vrjax.training.processes import largest, total
 from vrjax.training.rows import empty_vision, row_vision, stack_rows
 from vrjax.training.state import TrainState
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.training.advantages import varied_groups
 from vrjax.training.policy.groups import Group
-from vrjax.training.policy.processes import total, union
+from vrjax.training.processes import total, union
 
 # Peak dense bfloat16 operations a second of one device, as its maker states them.
 PEAK_FLOPS = {

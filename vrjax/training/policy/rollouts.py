@@ -20,9 +20,9 @@ from vrjax.training.advantages import varied_groups
 from vrjax.training.buckets import RowSize
 from vrjax.training.policy.groups import Group, reward_matrix
 from vrjax.training.policy.journal import Journal
-from vrjax.training.policy.processes import all_agree, total
 from vrjax.training.policy.prompts import PromptBatch, PromptItem, PromptIterator
 from vrjax.training.policy.sampler import PhaseWork, Sampler
+from vrjax.training.processes import all_agree, total
 from vrjax.training.state import TrainState
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,7 @@ from vrjax.training.policy.groups import Group, group_row
 from vrjax.training.policy.journal import SAMPLES
 from vrjax.training.policy.preparation import PreparedPolicy
 from vrjax.training.policy.rollouts import StepBatch
+from vrjax.training.processes import gather_texts, in_batch_order
 from vrjax.training.state import TrainState
 from vrjax.video import ReaderPool
 
@@ -75,14 +77,16 @@ class StepLog:
         metrics |= {"epoch": batch.epoch, "dropped_groups": batch.dropped, "reward_retries": runner.counts.retries}
         metrics |= self._speed(batch, packed, times)
         metrics["seconds"] = sum(times.seconds.values())
-        self._note_damage(step, batch.damaged)
-        self.log.metrics(step, metrics)
-        self.log.advance(step, shown_figures(metrics))
         rows = [
             {"step": step, **group_row(group), "advantages": np.round(row, 6).tolist()}
             for group, row in zip(groups, advantages, strict=True)
         ]
-        self.run.append(SAMPLES, rows)
+        # Of all processes: one file has them all, and too many damaged records stop all.
+        told = [json.loads(text) for text in gather_texts(json.dumps([rows, batch.damaged]))]
+        self._note_damage(step, [pair for _, damaged in told for pair in damaged])
+        self.log.metrics(step, metrics)
+        self.log.advance(step, shown_figures(metrics))
+        self.run.append(SAMPLES, in_batch_order([rows for rows, _ in told]))
         if config.page_every and step % config.page_every == 0 and self.run.writes and groups:
             self._page(step, groups, advantages)
         for sentence in self.alarms.look(metrics):
