@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -14,12 +16,16 @@ from vrjax.errors import RunError
 from vrjax.run_directory import DAMAGE, RunDirectory
 from vrjax.training.data import HostBatch
 from vrjax.training.logging import RunLog
+from vrjax.training.processes import gather_texts
 from vrjax.training.survey import Survey
 
 
 @dataclass
 class StepBook:
-    """damaged: records whose video could not be read while training (a resumed run brings its own along)."""
+    """damaged: records whose video could not be read while training (a resumed run brings its own along).
+
+    Each process finds the damage of the rows that it reads; `tell_damage` makes it known to all.
+    """
 
     run: RunDirectory
     log: RunLog
@@ -27,6 +33,7 @@ class StepBook:
     max_damaged_share: float
     log_every: int = 1
     damaged: set[str] = field(default_factory=set)
+    _untold: list[tuple[int, str, str]] = field(default_factory=list)  # step, name, message
     _clock: float = field(default_factory=time.perf_counter)
 
     def restart_clock(self) -> None:
@@ -64,14 +71,32 @@ class StepBook:
         new = {name: message for name, message in found if name not in self.damaged}
         if not new:
             return
-        self.run.append(DAMAGE, [{"step": step, "record": name, "message": text} for name, text in new.items()])
-        for name, message in new.items():
-            self.log.say(f"record {name} is damaged and trains nothing: {message}")
+        self._untold += [(step, name, message) for name, message in new.items()]
         self.damaged.update(new)
+        if jax.process_count() == 1:
+            self.tell_damage()
+        self._check_share(step, *list(new.items())[-1])
+
+    def tell_damage(self) -> None:
+        """Put the damage that all processes have found since the last call in `damage.jsonl`; all of them must call
+        this. Raises RunError where it is too much.
+        """
+        told = [tuple(item) for text in gather_texts(json.dumps(self._untold)) for item in json.loads(text)]
+        self._untold = []
+        found = {name: (step, message) for step, name, message in sorted(told, reverse=True)}
+        if not found:
+            return
+        rows = [{"step": step, "record": name, "message": text} for name, (step, text) in sorted(found.items())]
+        self.run.append(DAMAGE, rows)
+        for row in rows:
+            self.log.say(f"record {row['record']} is damaged and trains nothing: {row['message']}")
+        self.damaged.update(found)
+        self._check_share(rows[-1]["step"], rows[-1]["record"], rows[-1]["message"])
+
+    def _check_share(self, step: int, name: str, message: str) -> None:
         lost = sum(len(row.questions) for row in self.survey.rows if row.name in self.damaged)
         share = (len(self.survey.damaged) + lost) / self.survey.questions
         if share > self.max_damaged_share:
-            name, message = list(new.items())[-1]
             raise RunError(
                 f"step {step}: {share:.1%} of the questions cannot be trained on, more than the share of "
                 f"{self.max_damaged_share:g} that input.max_damaged_share allows. The last: record {name}: {message}"

@@ -150,6 +150,7 @@ def _train(
             if due or terminated:
                 # Nothing is saved before its loss is known to be finite
                 book.enter(*in_flight, last=last)
+                book.tell_damage()
                 in_flight = None
                 extra = {"iterator": batch.state, "measured": measured, "damaged": sorted(book.damaged)}
                 checkpoints.save(step, state.all_params(), state.optimizer, extra, measured if validate else {})
