@@ -48,6 +48,8 @@ def gather_texts(text: str) -> list[str]:
 
     mine = np.frombuffer(text.encode(), np.uint8)
     lengths = gather([len(mine)])[:, 0].astype(int)
+    if not lengths.max():
+        return [""] * len(lengths)
     found = np.asarray(multihost_utils.process_allgather(np.pad(mine, (0, lengths.max() - len(mine)))))
     return [row[:length].tobytes().decode() for row, length in zip(found.astype(np.uint8), lengths, strict=True)]
 
