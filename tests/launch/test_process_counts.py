@@ -1,0 +1,75 @@
+"""Supervised fine-tuning on one, two and four processes, and on a number of them that changes."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.launch.delivered import delivered, seen
+from tests.launch.launched_run import SFT, finish, launch, losses, wait_for
+from tests.training.shapes_run import make_world
+
+STEPS, VIDEOS = 20, 16  # four batches an epoch
+CHANGES = (
+    f"steps={STEPS}, batch=BatchConfig(videos=4, questions=4, max_programs=1), "
+    "optimizer=OptimizerConfig(learning_rate=1e-4, schedule='constant', weight_decay=0.0, b2=0.99), "
+    "mesh=MeshConfig({mesh})"
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"), train=VIDEOS, val=1)
+
+
+def run(world: Path, folder: Path, name: str, processes: int, mesh: str, hold: int = -1):
+    hooks = f"from tests.launch.delivered import note_rows\nnote_rows(Path({str(folder / f'{name}_rows')!r}), {hold})\n"
+    return launch(SFT, world, folder / name, CHANGES.format(mesh=mesh), processes=processes, hooks=hooks)
+
+
+@pytest.fixture(scope="module")
+def one(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on one process; other runs lie beside it, and share its compiled programs."""
+    folder = tmp_path_factory.mktemp("sft")
+    finish(run(world, folder, "one", 1, ""))
+    return folder / "one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "mesh"), [(2, "fsdp=2"), (4, "fsdp=2, tensor=2")])
+def test_losses_are_those_of_one_process(world: Path, one: Path, processes: int, mesh: str) -> None:
+    name = f"of_{processes}"
+    finish(run(world, one.parent, name, processes, mesh))
+    difference = np.abs(losses(one.parent / name) - losses(one)).max()
+    print(f"{processes} processes ({mesh}): losses differ by {difference:.1e} at most")
+    assert len(losses(one)) == STEPS
+    assert difference < 1e-5
+
+
+@pytest.mark.slow
+def test_process_count_may_change_from_start_to_start(world: Path, one: Path) -> None:
+    """4, 2 and 4 processes: every video once an epoch, and the losses of one process that never stopped."""
+    folder, name = one.parent, "elastic"
+    for processes, mesh, hold in ((4, "fsdp=4", 5), (2, "fsdp=2", 10), (4, "fsdp=2, tensor=2", -1)):
+        launched = run(world, folder, name, processes, mesh, hold)
+        if hold >= 0:
+            wait_for(folder / f"{name}_rows" / "process_0.jsonl", hold + 1, launched)
+            launched.send_signal(signal.SIGTERM)
+        finish(launched)
+    batches, whole = delivered(folder / f"{name}_rows"), delivered(folder / "one_rows")
+    counts = [batch["processes"] for batch in batches]
+    print(f"processes of each batch: {counts}")
+    assert sorted(counts[:6]) == [4] * 6  # batch 5 is the one that waited
+    assert 2 in counts[6:12]
+    assert counts[-1] == 4
+    assert [batch["rows"] for batch in batches] == [batch["rows"] for batch in whole]
+    found = seen(batches)
+    assert found.keys() == {0, 1, 2, 3, 4}
+    assert all(rows == Counter(found[0].keys()) and len(rows) == VIDEOS for rows in found.values())
+    difference = np.abs(losses(folder / name) - losses(one)).max()
+    print(f"4, 2, 4 processes: losses differ by {difference:.1e} at most")
+    assert difference < 1e-5
