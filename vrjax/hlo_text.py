@@ -38,7 +38,7 @@ _FREE = {
 @dataclass(frozen=True)
 class Instruction:
     """name, operation and operands; bytes of each array of its result, and those of them that lie in the device's
-    memory; what stands behind the operands (of a parameter: its number).
+    memory; what stands behind the operands (of a parameter: its number, of a constant: its value).
     """
 
     name: str
@@ -79,7 +79,7 @@ class Traffic:
 def read_traffic(text: str, loop_trips: int = 1) -> Traffic:
     """Traffic of one run of a compiled program, for one device. loop_trips: turns of loops that do not say theirs.
 
-    Of a condition's branches the mean is taken (attention over long rows takes each once).
+    Of a condition's branches the mean is taken.
     """
     computations, entry = parse(text)
     return _Reader(computations, loop_trips).of(entry, inside_fusion=False)
@@ -112,7 +112,7 @@ def _instruction(line: str) -> Instruction | None:
         return None
     operation, stop = rest[:start], _closing(rest, start)
     operands = tuple(re.findall(r"%([\w.\-]+)", rest[start:stop]))
-    behind = rest[start + 1 : stop] if operation == "parameter" else rest[stop + 1 :]
+    behind = rest[start + 1 : stop] if operation in ("parameter", "constant") else rest[stop + 1 :]
     return Instruction(head[2], operation, operands, *_sizes(shape), behind, bool(head[1]))
 
 
@@ -163,7 +163,7 @@ class _Reader:
         called = one.called()
         if one.operation == "while":
             found = _TRIPS.search(one.rest)
-            trips = int(found[1]) if found else self._trips
+            trips = int(found[1]) if found else self._counted(called["condition"]) or self._trips
             for name in called["body"] + called["condition"]:
                 total.add(self.of(name, inside_fusion=inside_fusion), trips)
             return
@@ -179,33 +179,49 @@ class _Reader:
             return
         total.bytes += self._moved(one, sizes, called["calls"])
 
+    def _counted(self, conditions: list[str]) -> int:
+        """Turns of a loop that counts from 0 up to a constant; 0 where it ends in another way."""
+        instructions = {one.name: one for name in conditions for one in self._computations.get(name, [])}
+        root = next((one for one in instructions.values() if one.root), None)
+        if root is None or root.operation != "compare" or "direction=LT" not in root.rest:
+            return 0
+        limit = instructions.get(root.operands[1])
+        return int(limit.rest) if limit is not None and limit.operation == "constant" and limit.rest.isdigit() else 0
+
     def _moved(self, one: Instruction, sizes: dict[str, float], fused: list[str]) -> float:
         reads = [sizes.get(name, 0.0) for name in one.operands]
         if one.operation.endswith("-start"):
             return sum(reads) + _started(one)
         if one.operation in ("dynamic-slice", "slice", "gather"):
-            return 2 * one.bytes
+            return one.bytes + min(sum(one.parts), reads[0] if reads else 0.0)
         if one.operation == "dynamic-update-slice":
             return 2 * (reads[1] if len(reads) > 1 else 0.0)
         if one.operation != "fusion" or not fused:
             return one.bytes + sum(reads)
         inside = self._computations.get(fused[0], [])
-        return _written(one, inside) + sum(_read(number, size, inside) for number, size in enumerate(reads))
+        return _written(one, inside) + sum(self._read(number, size, inside) for number, size in enumerate(reads))
 
-
-def _read(number: int, size: float, inside: list[Instruction]) -> float:
-    """What a fusion reads of its input `number`: all, or the slices that it takes of it."""
-    names = {one.name for one in inside if one.operation == "parameter" and _number(one) == number}
-    users = [one for one in inside if names & set(one.operands)]
-    part = 0.0
-    for one in users:
-        if one.operation in ("dynamic-slice", "slice", "gather") and one.operands[0] in names:
-            part += one.bytes
-        elif one.operation == "dynamic-update-slice" and one.operands[0] in names:
-            continue  # the rest of it stays where it is
-        else:
-            return size
-    return min(part, size)
+    def _read(self, number: int, size: float, inside: list[Instruction]) -> float:
+        """What a fusion reads of its input `number`: all, or the slices that it takes of it, itself or by a fusion
+        within.
+        """
+        names = {one.name for one in inside if one.operation == "parameter" and _number(one) == number}
+        names |= {one.name for one in inside if one.operation == "bitcast" and names & set(one.operands)}
+        part = 0.0
+        for one in inside:
+            if one.name in names or not names & set(one.operands):
+                continue
+            if one.operation in ("dynamic-slice", "slice", "gather") and one.operands[0] in names:
+                part += sum(one.parts)  # wherever the slice itself lies
+            elif one.operation == "dynamic-update-slice" and one.operands[0] in names:
+                continue  # the rest of it stays where it is
+            elif one.operation == "fusion" and (called := one.called()["calls"]):
+                within = self._computations.get(called[0], [])
+                places = [place for place, name in enumerate(one.operands) if name in names]
+                part += sum(self._read(place, size, within) for place in places)
+            else:
+                return size
+        return min(part, size)
 
 
 def _written(fusion: Instruction, inside: list[Instruction]) -> float:

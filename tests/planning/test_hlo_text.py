@@ -76,3 +76,33 @@ def test_collectives_send_what_a_ring_sends():
 @pytest.mark.parametrize("turns", [1, 64])
 def test_a_loop_that_does_not_say_its_turns_takes_those_given(turns):
     assert traffic("metadata={}", turns).counts["all-gather"] == turns
+
+
+def test_a_loop_that_counts_to_a_constant_says_its_turns():
+    """As a TPU's compiler leaves it: in the condition, not beside the loop."""
+    counting = PROGRAM.replace(
+        "  ROOT %less = pred[] constant(true)",
+        "  %limit = s32[]{:T(128)} constant(5)\n  %at = s32[] get-tuple-element(%arg.1), index=0\n"
+        "  ROOT %less = pred[] compare(%at, %limit), direction=LT",
+    ).replace("TRIPS", "metadata={}")
+    assert read_traffic(counting, 64).counts["all-gather"] == 5
+
+
+def test_a_slice_within_a_fusion_of_a_fusion_and_onto_the_chip():
+    """What is read is the slice, though a fusion within takes it, and though it lies on the chip (S(1)) afterwards."""
+    inner = PROGRAM.replace(
+        "ROOT %slice.1 = bf16[1,64,64]{2,1,0} dynamic", "ROOT %slice.1 = bf16[1,64,64]{2,1,0:T(8,128)S(1)} dynamic"
+    )
+    outer = """
+%fused_outer (param_0.9: bf16[3,64,64], param_1.9: s32[]) -> bf16[1,64,64] {
+  %param_0.9 = bf16[3,64,64]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %param_1.9 = s32[]{:T(128)} parameter(1)
+  ROOT %inner = bf16[1,64,64]{2,1,0} fusion(%param_0.9, %param_1.9), kind=kLoop, calls=%fused_slice
+}
+
+%body (arg"""
+    nested = inner.replace("\n%body (arg", outer, 1).replace(
+        "kind=kLoop, calls=%fused_slice\n  %whole", "kind=kLoop, calls=%fused_outer\n  %whole"
+    )
+    assert nested.count("%fused_outer") == 2
+    assert read_traffic(nested.replace("TRIPS", KNOWN)).bytes == traffic(KNOWN).bytes
