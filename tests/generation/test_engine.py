@@ -167,13 +167,32 @@ def test_pads_and_unused_ids_are_never_drawn(make_engine, chat, config, prompts)
 def test_vision_runs_once_for_a_video_that_comes_again(make_engine, chat, config, make_video):
     engine = make_engine(fresh=True)
     calls = []
-    original = engine.vision._encode_one
-    engine.vision._encode_one = lambda item: calls.append(item.key) or original(item)
+    original = engine.vision._encode_together
+    engine.vision._encode_together = lambda items: calls.extend(item.key for item in items) or original(items)
     video = make_video(1)
     prompts = [build_prompt(chat, config, text, [video], name=text) for text in ("What ?", "What moves ?")]
     engine.generate([Request(prompt=p, samples=2) for p in prompts], WARM)
     engine.generate([Request(prompt=prompts[0])], WARM)
     assert calls == [video.key]
+
+
+def test_images_of_a_plan_run_together_as_they_would_alone(make_engine, make_video):
+    """One program for all of them, without a padded frame for each; all of them again where one has been dropped."""
+    images = [dataclasses.replace(make_video(n, (1, 4, 4)), key=f"plan/{n}", together="plan") for n in range(5)]
+    alone = [make_engine(fresh=True).encode([dataclasses.replace(image, together="")])[0] for image in images]
+    engine = make_engine(fresh=True)
+    shapes = []
+    original = engine.vision.run
+    engine.vision.run = lambda inputs: shapes.append(inputs.patches.shape[0]) or original(inputs)
+    together = engine.encode(images)
+    assert shapes == [6]
+    for mine, theirs in zip(together, alone, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    engine.vision._kept.pop("plan/3")
+    again = engine.encode(images)
+    assert shapes == [6, 6]
+    for mine, theirs in zip(again, together, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_no_compilation_after_warm_up_within_the_buckets(make_engine, chat, config, make_video):

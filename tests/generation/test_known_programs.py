@@ -22,8 +22,8 @@ def test_all_that_is_compiled_was_known(make_engine, chat, config, make_video):
     for seed, asked in enumerate((prompts, prompts[:1], prompts[1:], prompts)):
         engine.generate([Request(prompt=prompt, samples=6) for prompt in asked], sampling, seed=seed)
     known = engine_programs(
-        engine.options, config.vision, grids=grids, lengths=[len(prompt) for prompt in prompts], requests=3, samples=6,
-        sampling=sampling,
+        engine.options, config.vision, grids=[(grid,) for grid in grids], lengths=[len(prompt) for prompt in prompts],
+        requests=3, samples=6, sampling=sampling,
     )  # fmt: skip
     compiled = set(engine.ledger.asked)
     assert {name for name, _ in compiled} >= {"vision", "prefill", "start", "decode", "compact"}

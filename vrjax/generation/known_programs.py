@@ -2,7 +2,7 @@
 
 They are what `Engine.generate` asks its ledger for, by name and key:
 
-    vision    one for each padded grid
+    vision    one for each padded grid, or number of images of one
     prefill   prompts at a time x padded length of the longest
     start     the same, x samples of a prompt
     decode    the same, and again for each narrower width that `columns_to_keep` may leave
@@ -19,7 +19,7 @@ from typing import Any
 from vrjax.generation.buckets import bucket
 from vrjax.generation.engine import EngineOptions
 from vrjax.generation.sampling import SamplingOptions
-from vrjax.generation.vision_features import program_key
+from vrjax.generation.vision_features import batches, program_key
 from vrjax.models.qwen2_5_vl.layout import Grid
 
 Program = tuple[str, Any]
@@ -29,18 +29,19 @@ def engine_programs(
     options: EngineOptions,
     vision: Any,
     *,
-    grids: Iterable[Grid],
+    grids: Iterable[tuple[Grid, ...]],
     lengths: Iterable[int],
     requests: int,
     samples: int,
     sampling: SamplingOptions,
 ) -> set[Program]:
-    """vision: configuration of the tower; lengths: of the prompts, in tokens; requests: most prompts of one call of
-    `generate`, with `samples` samples each. For engines that keep no prefixes.
+    """vision: configuration of the tower; grids: of each plan, its video's or all of its images'; lengths: of the
+    prompts, in tokens; requests: most prompts of one call of `generate`, with `samples` samples each. For engines that
+    keep no prefixes.
     """
     found: set[Program] = {("unstack", None)}
-    for grid in set(grids):
-        found.add(("vision", program_key(grid, vision, options.frame_multiple, options.patch_multiple)))
+    for together in {tuple(part) for plan in set(grids) for part in batches(plan)}:
+        found.add(("vision", program_key(together, vision, options.frame_multiple, options.patch_multiple)))
     most, capacity, kind = max(1, options.batch_rows // samples), bucket(sampling.max_tokens, 16), sampling.kind
     padded = {bucket(length, options.length_multiple) for length in lengths}
     for rows in {min(most, bucket(count, 1)) for count in range(1, requests + 1)}:

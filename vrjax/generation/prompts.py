@@ -36,13 +36,15 @@ class Vision:
     """One video, or one image, as the model reads it.
 
     patches: uint8, t·h·w rows in merge-block order; grid: (t, h, w) in patches;
-    seconds_per_grid: seconds that a temporal patch spans, None for an image; key: names the content, for caches.
+    seconds_per_grid: seconds that a temporal patch spans, None for an image; key: names the content, for caches;
+    together: names the images of one plan, which are encoded at once ("": alone).
     """
 
     patches: UInt8[np.ndarray, "S V"]
     grid: Grid
     seconds_per_grid: float | None
     key: str
+    together: str = ""
 
     @staticmethod
     def of_plan(plan: FramePlan, patches: UInt8[np.ndarray, "S V"]) -> list[Vision]:
@@ -52,7 +54,7 @@ class Vision:
         items, start = [], 0
         for number, grid in enumerate(plan.grids):
             count = grid[0] * grid[1] * grid[2]
-            items.append(Vision(patches[start : start + count], grid, None, f"{plan.hash}/{number}"))
+            items.append(Vision(patches[start : start + count], grid, None, f"{plan.hash}/{number}", plan.hash))
             start += count
         return items
 

@@ -15,6 +15,8 @@ from vrjax.generation.prompts import Prompt, Vision
 from vrjax.models.qwen2_5_vl import vision_inputs
 from vrjax.models.qwen2_5_vl.layout import Grid, frame_shape, has_whole_windows, window_slots
 
+IMAGES_AT_ONCE = 32
+
 
 class VisionFeatures:
     """Features of one model's vision tower, `config` (None: it has none), at most `cache_bytes` of them kept.
@@ -38,11 +40,22 @@ class VisionFeatures:
         self._kept: OrderedDict[str, Array] = OrderedDict()
 
     def encode(self, items: Sequence[Vision]) -> list[Float[Array, "M D"]]:
-        """Features of each image or video, merged tokens in prompt order. Each is computed once and cached by key."""
-        fresh = {item.key: item for item in items if item.key not in self._kept}
-        held: dict[str, Array] = {item.key: self._kept[item.key] for item in items if item.key not in fresh}
-        for item in fresh.values():
-            held[item.key] = self._encode_one(item)
+        """Features of each image or video, merged tokens in prompt order. Each is computed once and cached by key.
+
+        A plan's images run together, all of them again where one has been dropped, so that their bits depend on nothing
+        else that is asked for.
+        """
+        missing = {item.together or item.key for item in items if item.key not in self._kept}
+        held: dict[str, Array] = {}
+        batches: dict[str, dict[str, Vision]] = {}
+        for item in items:
+            name = item.together or item.key
+            if name in missing:
+                batches.setdefault(name, {})[item.key] = item
+            else:
+                held[item.key] = self._kept[item.key]
+        for batch in batches.values():
+            held |= self._encode_together(list(batch.values()))
         for key, value in held.items():
             self._kept[key] = value
             self._kept.move_to_end(key)
@@ -79,25 +92,37 @@ class VisionFeatures:
         # Room for as many as there are tokens: the program's shape then depends on rows and length alone.
         return jnp.pad(jnp.concatenate(features), ((0, len(prompts) * length - total), (0, 0))), index
 
-    def _encode_one(self, item: Vision) -> Array:
-        frames, patches, windows = padded_shape(item.grid, self.config, self.frame_multiple, self.patch_multiple)
-        inputs, places = vision_inputs([item.patches], [item.grid], self.config, frames, patches, windows)
-        self.padding.count("vision", len(item.patches), frames * patches)
-        return self.run(inputs)[jnp.asarray(places[0])]
+    def _encode_together(self, items: Sequence[Vision]) -> dict[str, Array]:
+        """Features by key. Images go up to `IMAGES_AT_ONCE` at a time; a video goes alone."""
+        found: dict[str, Array] = {}
+        for part in batches(items):
+            grids = [item.grid for item in part]
+            sizes = padded_shape(grids, self.config, self.frame_multiple, self.patch_multiple)
+            inputs, places = vision_inputs([item.patches for item in part], grids, self.config, *sizes)
+            self.padding.count("vision", sum(len(item.patches) for item in part), sizes[0] * sizes[1])
+            features = self.run(inputs)
+            for item, place in zip(part, places, strict=True):
+                found[item.key] = features[jnp.asarray(place)]
+        return found
 
 
-def padded_shape(grid: Grid, config: Any, frame_multiple: int, patch_multiple: int) -> tuple[int, int, int]:
-    """Frames, patches and windows of a frame that an image or video of `grid` is padded to, one at a time."""
-    patches, windows = frame_shape(grid, config)
-    if not has_whole_windows(grid, config):
+def batches(items: Sequence[Any]) -> list[Sequence[Any]]:
+    """What runs together of a plan's images (or of their grids)."""
+    return [items[start : start + IMAGES_AT_ONCE] for start in range(0, len(items), IMAGES_AT_ONCE)]
+
+
+def padded_shape(grids: Sequence[Grid], config: Any, frame_multiple: int, patch_multiple: int) -> tuple[int, int, int]:
+    """Frames, patches and windows of a frame that images, or a video, of these grids are padded to together."""
+    patches, windows = map(max, zip(*(frame_shape(grid, config) for grid in grids), strict=True))
+    if not all(has_whole_windows(grid, config) for grid in grids):
         patches = bucket(patches, max(patch_multiple, config.merge_size**2))
         windows = bucket(windows, 1, fineness=4)
-    return bucket(grid[0], frame_multiple), patches, windows
+    return bucket(sum(grid[0] for grid in grids), frame_multiple), patches, windows
 
 
-def program_key(grid: Grid, config: Any, frame_multiple: int, patch_multiple: int) -> tuple:
-    """The key of the tower's program for `grid` (`VisionInputs.shape_key`), known without its pixels."""
-    frames, patches, windows = padded_shape(grid, config, frame_multiple, patch_multiple)
+def program_key(grids: Sequence[Grid], config: Any, frame_multiple: int, patch_multiple: int) -> tuple:
+    """The key of the tower's program for `grids` (`VisionInputs.shape_key`), known without their pixels."""
+    frames, patches, windows = padded_shape(grids, config, frame_multiple, patch_multiple)
     places = windows * window_slots(config)
-    whole = has_whole_windows(grid, config) and patches == places
+    whole = all(has_whole_windows(grid, config) for grid in grids) and patches == places
     return frames, patches, None if whole else places

@@ -21,6 +21,7 @@ from vrjax.generation.buckets import bucket as fill
 from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import Vision
 from vrjax.generation.sampling import row_keys
+from vrjax.generation.vision_features import batches
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl.layout import Grid
 from vrjax.planning.recorder import PlanLedger
@@ -106,7 +107,7 @@ def _encode(
     encode_shapes(engine)
     found = [vision_of(kind, engine.config.vision.patch_values) for kind in grids]
     for vision in found:
-        ledger.calls = prompts * len(vision)
+        ledger.calls = prompts * len(batches(vision))
         engine.encode(vision)
     ledger.calls = 1
     return found

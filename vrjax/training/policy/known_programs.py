@@ -61,7 +61,7 @@ def known_programs(config: GrpoConfig, prepared: PreparedPolicy, sampler: Sample
             found |= {(program, key) for program in row_programs(config)}
     survey = prepared.corpus.survey
     return frozenset(found) | sampler.known_programs(
-        grids=[grid for plan in survey.plans if plan is not None for grid in plan.grids],
+        grids=[tuple(plan.grids) for plan in survey.plans if plan is not None],
         lengths=[row.size.length - rollout.max_tokens for row in survey.rows if row.size != NOTHING],
         requests=rollout.prompts // jax.process_count(),
     )

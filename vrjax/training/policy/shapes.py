@@ -47,9 +47,9 @@ def encode_shapes(engine: Engine) -> None:
 
 
 def vision_of(grids: Sequence[Grid], patch_values: int) -> tuple[Vision, ...]:
-    """Images and videos of these grids, black."""
+    """A plan's video, or its images, of these grids, black."""
     return tuple(
-        Vision(np.zeros((math.prod(grid), patch_values), np.uint8), grid, 1.0, f"{number} {grid}")
+        Vision(np.zeros((math.prod(grid), patch_values), np.uint8), grid, 1.0, f"{number} of {grids}", str(grids))
         for number, grid in enumerate(grids)
     )
 
