@@ -26,9 +26,9 @@ OPAQUE = ("custom_call", "ffi_call", "pallas_call", "ragged_dot_general", "tpu_c
 @dataclass(frozen=True)
 class FlopRules:
     """kernels: operations of each kernel that has no readable products inside, by the name of its equation (the `name`
-    of a `pallas_call`, else the primitive's). loop_trips: how often loops run whose end the program decides while it
-    runs (decoding until all rows are done); None refuses them. branches: what a condition costs, its largest branch,
-    or their mean: exact where a loop takes each branch once, as attention over long rows does, block by block.
+    of a `pallas_call`, else the primitive's); none is needed where it declares its own (`cost_estimate`). loop_trips:
+    how often loops run whose end the program decides while it runs (decoding until all rows are done); None refuses
+    them. branches: what a condition costs, its largest branch, or their mean.
     """
 
     kernels: Mapping[str, Formula] = field(default_factory=dict)
@@ -78,6 +78,8 @@ def _of_equation(equation: JaxprEqn, rules: FlopRules) -> float:
     name = str(params.get("name") or primitive) if primitive in OPAQUE else primitive
     if name in rules.kernels:
         return rules.kernels[name](equation)
+    if params.get("cost_estimate") is not None:
+        return float(params["cost_estimate"].flops)
     if primitive in OPAQUE:
         raise InputError(
             f"the program calls {name!r}, whose operations cannot be read off. Give its formula: FlopRules(kernels="

@@ -2,29 +2,36 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax.numpy as jnp
 import pytest
+
+from vrjax.errors import InputError, RunError
+from vrjax.models import tree_attention_tpu
+from vrjax.sharding import RowAttention, check_form, make_mesh, make_row_attention, update_rules
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_on_eight_devices(script: Path):
-    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"  # compiles in half the time
+def run_on_devices(script: Path, count: int, timeout: float = 300):
+    flags = f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0"  # compiles sooner
     env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=env)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=timeout, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def report(request):
-    return run_on_eight_devices(request.path.parent / "forward_on_eight_devices.py")
+    return run_on_devices(request.path.parent / "forward_on_eight_devices.py", 8)
 
 
 @pytest.fixture(scope="module")
 def llama(request):
-    return run_on_eight_devices(request.path.parent / "llama_on_eight_devices.py")
+    return run_on_devices(request.path.parent / "llama_on_eight_devices.py", 8)
 
 
 @pytest.mark.parametrize(("rules", "share"), [("update", 1 / 4), ("rollout", 1 / 2)])
@@ -58,3 +65,47 @@ def test_a_llama_on_eight_devices_equals_one(llama, rules, shares):
     assert llama[rules]["logits"] <= 1e-5
     assert llama[rules]["same_tokens"]
     assert llama[rules]["log_probs"] <= 1e-4
+
+
+@pytest.mark.slow
+def test_attention_on_meshes_equals_one_device(request):
+    """Rows, heads and tokens cut; the plain form, and the TPU's kernels interpreted. Output and gradients."""
+    report = run_on_devices(request.path.parent / "attention_on_eight_devices.py", 8)
+    assert len(report) == 9
+    for name, differences in report.items():
+        assert max(differences) <= 1e-5, name
+
+
+@pytest.mark.slow
+def test_a_long_row_over_four_devices(request):
+    """32,768 tokens, two layers, the tokens cut over four devices: a third of the memory on each, or less."""
+    report = run_on_devices(request.path.parent / "long_row_on_four_devices.py", 4, timeout=900)
+    print(report)
+    assert report["spread"] > 0.1
+    assert report["log_probs"] <= 1e-4
+    assert report["gradients"] <= 1e-4
+    one, four = report["megabytes"]
+    assert one / four >= 3
+
+
+def test_heads_that_do_not_divide_are_named():
+    mesh = make_mesh(1, 1, 1, 1)
+    shape = dict(mesh.shape) | {"seq": 4}
+    with pytest.raises(InputError, match="attention cuts 6 heads, 3 to a key head, over seq 4"):
+        RowAttention(SimpleNamespace(shape=shape), update_rules(), 6, 2, "plain")  # type: ignore[arg-type]
+
+
+def test_a_form_that_the_devices_do_not_have_is_named():
+    with pytest.raises(InputError, match="the form 'tpu' is not one of cpu devices"):
+        make_row_attention(make_mesh(), update_rules(), SimpleNamespace(heads=2, kv_heads=1), "tpu")  # type: ignore[arg-type]
+
+
+def test_a_fused_form_is_held_against_the_plain_one(monkeypatch):
+    """Before a run's first step, on its own devices: kernels interpreted here pass, a kernel that is off does not."""
+    fused = RowAttention(make_mesh(), update_rules(), 4, 2, "tpu", interpret=True)
+    assert 0 < check_form(fused, 16, jnp.float32) <= 1e-5
+    assert check_form(replace(fused, form="plain"), 16) == 0
+    scores = tree_attention_tpu._scores
+    monkeypatch.setattr(tree_attention_tpu, "_scores", lambda *arguments: 1.1 * scores(*arguments))
+    with pytest.raises(RunError, match=r"the tpu form of attention differs from the plain one by .* Set attention to"):
+        check_form(fused, 16, jnp.float32)

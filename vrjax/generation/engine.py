@@ -36,6 +36,7 @@ from vrjax.generation.prompts import Prompt, Vision
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.generation.vision_features import VisionFeatures
 from vrjax.ledger import Ledger
+from vrjax.models.attention import AttendRows, Reach, Visibility, plain_attention
 from vrjax.models.decoder import Shard, unsharded
 
 MOST_UNROLLED_BYTES = 2 << 30
@@ -112,7 +113,8 @@ class Model(Protocol):
 
 @dataclass
 class Engine:
-    """Answers requests with one model. `progress` is called with (samples done, samples in all).
+    """Answers requests with one model. `progress` is called with (samples done, samples in all). shard, attention (of
+    prompts in prefill): see vrjax.sharding.
 
     seconds: of each phase where `options.timed`; drawn: tokens drawn so far; turns: of the decode loops, by program;
     kept: prefixes of earlier prompts, or None.
@@ -122,6 +124,7 @@ class Engine:
     options: EngineOptions = field(default_factory=EngineOptions)
     ledger: Ledger = field(default_factory=Ledger)
     shard: Shard = unsharded
+    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention
     progress: Callable[[int, int], None] | None = None
     padding: Padding = field(default_factory=Padding)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -143,13 +146,13 @@ class Engine:
             unroll = jax.default_backend() == "cpu" and size < MOST_UNROLLED_BYTES
         self.unroll = unroll
         self.axes = 1 if self.config.text.sections is None else 3
-        graph, shard = self.graph, self.shard
+        graph, shard, attention = self.graph, self.shard, self.attention
 
         def run_vision(params: Any, inputs: Any) -> Array:
             return nnx.merge(graph, params).encode(inputs, shard=shard)
 
         def run_prefill(params: Any, *arrays: Any) -> Prefix:
-            return prefill(nnx.merge(graph, params), *arrays, shard=shard)
+            return prefill(nnx.merge(graph, params), *arrays, shard=shard, attention=attention)
 
         def run_decode(kind: Any, params: Any, *arrays: Any) -> DecodeState:
             return decoding.decode(nnx.merge(graph, params), *arrays, kind=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vrjax.models.attention import Visibility, read_attention, row_attention
+from vrjax.models.attention import AttendRows, Reach, Visibility, plain_attention, read_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel
 
@@ -44,15 +45,18 @@ def prefill(
     feature_index: Int[Array, "B P"] | None,
     layers: tuple[Any, ...] | None = None,
     shard: Shard = unsharded,
+    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention,
 ) -> Prefix:
     """Run right-padded prompts through the decoder once; a prompt's padding is never attended to.
 
     layers: the decoder's layers one by one (`Decoder.unstack`), to run them unrolled; None scans the stacked ones.
+    attention: of rows, see vrjax.sharding.row_attention.
     """
     mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
     visibility = Visibility(mask.astype(jnp.int32), jnp.zeros_like(tokens))
     x = shard(model.embed(tokens, features, feature_index), ("batch", "length", None))
 
+    attend_rows = attention(visibility, Reach(tokens.shape[1], 0, 0))  # all trunk
     last_at = (lengths - 1)[:, None]
 
     def kept_of(k: Array, v: Array) -> tuple[Array, Array]:
@@ -60,7 +64,7 @@ def prefill(
 
     def attend(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
         del memory
-        return row_attention(q, k, v, visibility), kept_of(k, v)
+        return attend_rows(q, k, v), kept_of(k, v)
 
     def attend_last(q: Array, k: Array, v: Array, memory: Any) -> tuple[Array, tuple[Array, Array]]:
         del memory

@@ -23,9 +23,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+# (q [B, S, H, E], k, v [B, S, K, E]) -> [B, S, H, E]
+AttendRows = Callable[[Array, Array, Array], Array]
+
 NEGATIVE = -1e30
 QUERY_BLOCK = 128
 BLOCKS_AT_ONCE = 16
+LOOPS = 16  # into which the blocks of longer rows are cut
 ONE_BLOCK = 384  # rows up to this long are done at once: their scores are small enough to keep
 
 
@@ -39,12 +43,22 @@ class Visibility:
 
     def mask(self, queries: slice, keys: slice) -> Bool[Array, "B S T"]:
         """True where a query (index within `queries`) may see a key (index within `keys`)."""
-        query_segment, key_segment = self.segment[:, queries, None], self.segment[:, None, keys]
-        query_branch, key_branch = self.branch[:, queries, None], self.branch[:, None, keys]
         order = jnp.arange(self.segment.shape[1])
-        causal = order[None, queries, None] >= order[None, None, keys]
-        same = (query_segment == key_segment) & (query_segment > 0)
-        return causal & same & ((key_branch == 0) | (key_branch == query_branch))
+        return self.mask_of(self.taken(queries), order[queries], self.taken(keys), order[keys])
+
+    def taken(self, tokens: slice) -> Visibility:
+        return Visibility(self.segment[:, tokens], self.branch[:, tokens])
+
+    @staticmethod
+    def mask_of(
+        queries: Visibility, query_at: Int[Array, "S"], keys: Visibility, key_at: Int[Array, "T"]
+    ) -> Bool[Array, "B S T"]:
+        """The same for tokens at given places of their rows."""
+        segment, branch = queries.segment[:, :, None], queries.branch[:, :, None]
+        key_segment, key_branch = keys.segment[:, None], keys.branch[:, None]
+        causal = query_at[None, :, None] >= key_at[None, None]
+        same = (segment == key_segment) & (segment > 0)
+        return causal & same & ((key_branch == 0) | (key_branch == branch))
 
 
 def heads_first(x: Float[Array, "B S H E"], key_heads: int) -> Float[Array, "B K R S E"]:
@@ -98,10 +112,13 @@ softmax_sum.defvjp(_softmax_sum, _softmax_sum_gradients)
 
 @dataclass(frozen=True)
 class Reach:
-    """How far queries behind the trunk look back. trunk: no row's trunk is longer; branch: nor any of its branches."""
+    """How far queries behind the trunk look back. trunk: no row's trunk is longer; branch: nor any of its branches;
+    branches: nor are there more of them (None: not known).
+    """
 
     trunk: int
     branch: int
+    branches: int | None = None
 
     def keys(self, start: int, end: int) -> tuple[slice, ...]:
         """The stretches of keys that queries from `start` to `end` can see: the trunk, and at most a branch back.
@@ -131,23 +148,97 @@ def row_attention(
     q = heads_first(q, key_heads)
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
 
-    def block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
+    def block(q_block: Array, k: Array, v: Array, mask: Array) -> Array:
+        out = softmax_sum(q_block.reshape(batch, key_heads, -1, size), k, v, mask[:, None])
+        return out.reshape(*q_block.shape)
+
+    def static_block(q_block: Array, k: Array, v: Array, start: int, end: int) -> Array:
         near = (slice(0, end),) if reach is None else reach.keys(start, end)
-        mask = _joined([visibility.mask(slice(start, end), part) for part in near], -1)[:, None]
+        mask = _joined([visibility.mask(slice(start, end), part) for part in near], -1)
         near_k, near_v = (_joined([x[:, :, part] for part in near], 2) for x in (k, v))
-        out = softmax_sum(q_block.reshape(batch, key_heads, -1, size), near_k, near_v, mask)
-        return out.reshape(batch, key_heads, heads // key_heads, end - start, size)
+        return block(q_block, near_k, near_v, mask)
 
     if length <= ONE_BLOCK:
-        out = block(q, k, v, 0, length)
-    else:
-        recomputed = jax.checkpoint(block, static_argnums=(3, 4))
+        out = static_block(q, k, v, 0, length)
+    elif length <= BLOCKS_AT_ONCE * QUERY_BLOCK:
+        recomputed = jax.checkpoint(static_block, static_argnums=(3, 4))
         bounds = [(start, min(start + QUERY_BLOCK, length)) for start in range(0, length, QUERY_BLOCK)]
-        if len(bounds) <= BLOCKS_AT_ONCE:
-            out = jnp.concatenate([recomputed(q[:, :, :, a:b], k, v, a, b) for a, b in bounds], axis=3)
-        else:
-            out = _in_turn(recomputed, q, k, v)  # recomputed: a switch keeps what any branch would leave behind
+        out = jnp.concatenate([recomputed(q[:, :, :, a:b], k, v, a, b) for a, b in bounds], axis=3)
+    else:
+        out = _in_turn(block, q, k, v, visibility, reach)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
+
+
+def _in_turn(
+    block: Callable[..., Array], q: Array, k: Array, v: Array, visibility: Visibility, reach: Reach | None
+) -> Float[Array, "B K R S E"]:
+    """Blocks of queries in loops, so that few blocks' scores exist at a time, in the backward pass too.
+
+    Written out, they would be independent of each other, and a compiler is free to compute all their scores at once.
+    A loop's blocks read the same keys, up to the end of its last one, hence several loops; and one for all blocks that
+    lie so far behind the trunk that they read it, and a branch back, by `reach`:
+
+        trunk | branches        loops of 3 blocks
+        1 1 1 | · · · · · ·
+        2 2 2   2 2 · · · ·
+        3 3 3   · · · 3 3 3     behind the trunk
+    """
+    length = q.shape[3]
+    count = -(-length // QUERY_BLOCK)
+    more = count * QUERY_BLOCK - length
+    q = jnp.pad(q, ((0, 0), (0, 0), (0, 0), (0, more), (0, 0)))
+    k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, more), (0, 0))) for x in (k, v))
+    labels = Visibility(*(jnp.pad(x, ((0, 0), (0, more))) for x in (visibility.segment, visibility.branch)))
+    order = jnp.arange(count * QUERY_BLOCK)
+    window = count * QUERY_BLOCK if reach is None else min(reach.branch + QUERY_BLOCK, count * QUERY_BLOCK)
+    # Blocks before this one read all keys up to the end of their loop.
+    behind = count if reach is None else min(count, -(-(reach.trunk + window) // QUERY_BLOCK))
+
+    def stretch(x: Array, axis: int, start: Array | int, size: int) -> Array:
+        return jax.lax.dynamic_slice_in_dim(x, start, size, axis)
+
+    def body(parts: tuple[tuple[int, Array | int, int], ...], start: Array, q_block: Array) -> Array:
+        """parts: first key, its index at least, and how many, of each stretch of keys that the block reads."""
+        queries = Visibility(*(stretch(x, 1, start, QUERY_BLOCK) for x in (labels.segment, labels.branch)))
+        masks = []
+        for least, first, size in parts:
+            keys = Visibility(*(stretch(x, 1, first, size) for x in (labels.segment, labels.branch)))
+            at = stretch(order, 0, first, size)
+            mask = Visibility.mask_of(queries, stretch(order, 0, start, QUERY_BLOCK), keys, at)
+            masks.append(mask & (at >= least))
+        near_k, near_v = (_joined([stretch(x, 2, first, size) for _, first, size in parts], 2) for x in (k, v))
+        return block(q_block, near_k, near_v, _joined(masks, -1))
+
+    def turns(first: int, last: int, parts_of: Callable[[Array], tuple[Any, ...]]) -> Array:
+        here = q[:, :, :, first * QUERY_BLOCK : last * QUERY_BLOCK]
+        here = jnp.moveaxis(here.reshape(*here.shape[:3], last - first, QUERY_BLOCK, here.shape[4]), 3, 0)
+
+        @jax.checkpoint  # or every turn would leave a copy of the keys behind
+        def turn(start: Array, q_block: Array) -> Array:
+            return body(parts_of(start), start, q_block)
+
+        starts = jnp.arange(first, last) * QUERY_BLOCK
+        _, out = jax.lax.scan(lambda carry, part: (carry, turn(*part)), None, (starts, here))
+        return jnp.moveaxis(out, 0, 3).reshape(*q.shape[:3], -1, q.shape[4])
+
+    each = -(-behind // LOOPS)
+    found = []
+    for first in range(0, behind, each):
+        last = min(first + each, behind)
+        found.append(turns(first, last, lambda start, end=last * QUERY_BLOCK: ((0, 0, end),)))
+    if behind < count and reach is not None:
+        trunk = reach.trunk
+        found.append(turns(behind, count, lambda start: ((0, 0, trunk), (trunk, start + QUERY_BLOCK - window, window))))
+    return jnp.concatenate(found, axis=3)[:, :, :, :length]
+
+
+def plain_attention(visibility: Visibility, reach: Reach | None = None) -> AttendRows:
+    """`row_attention` of these rows; other forms (vrjax.sharding.row_attention) stand in the same place."""
+    return partial(row_attention, visibility=visibility, reach=reach)
+
+
+def pick_tokens(hidden: Float[Array, "B S D"], at: Int[Array, "B R"]) -> Float[Array, "B R D"]:
+    return jnp.take_along_axis(hidden, at[..., None], axis=1)
 
 
 def read_attention(
@@ -172,34 +263,6 @@ def read_attention(
         out = softmax_sum(rows.reshape(batch, key_heads, -1, size), k, v, seen[:, None, here])
         parts.append(out.reshape(rows.shape))
     return _joined(parts, 3).transpose(0, 3, 1, 2, 4).reshape(batch, count, heads, size)
-
-
-def _in_turn(block: Callable[..., Array], q: Array, k: Array, v: Array) -> Array:
-    """Blocks of queries in a loop, so that only one block's scores exist at a time, in the backward pass too.
-
-    Written out, they would be independent of each other, and a compiler is free to compute all their scores at once.
-    Each block reads its own stretch of keys, hence a branch of its own within the loop.
-    """
-    length = q.shape[3]
-    count = -(-length // QUERY_BLOCK)
-    padded = jnp.pad(q, ((0, 0), (0, 0), (0, 0), (0, count * QUERY_BLOCK - length), (0, 0)))
-    blocks = jnp.moveaxis(padded.reshape(*q.shape[:3], count, QUERY_BLOCK, q.shape[4]), 3, 0)
-
-    def branch(number: int) -> Callable[[Array, Array, Array], Array]:
-        start, end = number * QUERY_BLOCK, min((number + 1) * QUERY_BLOCK, length)
-
-        def run(q_block: Array, k: Array, v: Array) -> Array:
-            out = block(q_block[:, :, :, : end - start], k, v, start, end)
-            return jnp.pad(out, ((0, 0), (0, 0), (0, 0), (0, QUERY_BLOCK - (end - start)), (0, 0)))
-
-        return run
-
-    @jax.checkpoint  # or every turn would leave a copy of the keys behind
-    def body(number: Array, q_block: Array, k: Array, v: Array) -> Array:
-        return jax.lax.switch(number, [branch(number) for number in range(count)], q_block, k, v)
-
-    _, out = jax.lax.scan(lambda carry, part: (carry, body(*part, k, v)), None, (jnp.arange(count), blocks))
-    return jnp.moveaxis(out, 0, 3).reshape(*q.shape[:3], -1, q.shape[4])[:, :, :, :length]
 
 
 def _joined(parts: list[Array], axis: int) -> Array:

@@ -156,6 +156,7 @@ def run_layer(
     q = shard(rotate(q, *asking_tables), ("batch", "length", "heads", None))
     k = shard(rotate(k, *tables), ("batch", "length", "kv_heads", None))
     mixed, kept = attend(q, k, v, memory)
+    mixed = shard(mixed, ("batch", "length", "heads", None))
     x = shard(x + linear(mixed.reshape(batch, x.shape[1], -1), layer.o[...]), ("batch", "length", None))
     gate, up = layer.gate_and_up(rms_norm(x, layer.mlp_norm[...], config.norm_eps))
     hidden = shard(jax.nn.silu(gate) * up, ("batch", "length", "mlp"))

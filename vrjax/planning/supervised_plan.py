@@ -24,7 +24,7 @@ def plan_supervised(
     ledger.phase = "start"
     optimizer = make_optimizer(config.optimizer, work.steps)
     state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config, ledger.run)
-    options = forward_options(config.compute, config.remat, model, mesh)
+    options = forward_options(config.compute, config.remat, model, mesh, config.attention)
     rate, parts = config.optimizer.rate(work.steps), config.batch.micro_batches
     step = make_train_step(model.graph, optimizer, rate, options, config.freeze_vision, parts)
     train_step = jit_train_step(step, shardings)

@@ -125,7 +125,12 @@ def _cpu(name: str, count: int) -> Topology:
 
 
 def prepare(name: str) -> None:
-    """Set JAX up for a topology; before its first use in this process. No TPU is looked for."""
+    """Set JAX up for a topology; before its first use in this process. No TPU is looked for.
+
+    libtpu only compiles here, so it needs neither to be alone on the machine nor to ask where it is.
+    """
     jax.config.update("jax_platforms", "cpu")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     if found := re.fullmatch(r"cpu:(\d+)", name):
         jax.config.update("jax_num_cpu_devices", max(int(found[1]), 1))

@@ -2,15 +2,19 @@
 
 from vrjax.sharding.local import local_mesh, processes_of, row_share, to_local
 from vrjax.sharding.mesh import MESH_AXES, is_cpu, make_mesh
+from vrjax.sharding.row_attention import RowAttention, check_form, make_row_attention
 from vrjax.sharding.rules import Rules, Sharder, map_parameters, parameter_shardings, rollout_rules, spec, update_rules
 
 __all__ = [
     "MESH_AXES",
+    "RowAttention",
     "Rules",
     "Sharder",
+    "check_form",
     "is_cpu",
     "local_mesh",
     "make_mesh",
+    "make_row_attention",
     "map_parameters",
     "parameter_shardings",
     "processes_of",

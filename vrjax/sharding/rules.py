@@ -76,6 +76,7 @@ def rollout_rules() -> Rules:
     """For sampling: no weight is gathered inside the decode loop, so weights are cut over tensor only."""
     return Rules(
         batch=("data", "fsdp"),
+        length="seq",
         heads="tensor",
         kv_heads="tensor",
         mlp="tensor",
@@ -193,6 +194,16 @@ def parameter_shardings(params: nnx.State, mesh: Mesh, rules: Rules, config: Any
     return shardings
 
 
+def leading_axes(names: tuple[str, ...], size: int, mesh: Mesh, taken: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Of the mesh axes that a rule names, the leading ones that are free and divide a dimension of `size`."""
+    used: tuple[str, ...] = ()
+    for name in names:
+        if name in taken or size % math.prod(mesh.shape[part] for part in (*used, name)):
+            break
+        used = (*used, name)
+    return used
+
+
 @dataclass(frozen=True)
 class Sharder:
     """The `shard` argument of the models: constrains an activation inside jit to the rules.
@@ -208,12 +219,7 @@ class Sharder:
         taken: set[str] = set()
         assigned = []
         for axis, size in zip(axes, x.shape, strict=True):
-            used: tuple[str, ...] = ()
-            for name in self.rules.mesh_axes(axis):
-                parts = math.prod(self.mesh.shape[part] for part in (*used, name))
-                if name in taken or size % parts:
-                    break
-                used = (*used, name)
+            used = leading_axes(self.rules.mesh_axes(axis), size, self.mesh, frozenset(taken))
             taken.update(used)
             assigned.append(used)
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, _partition(assigned)))

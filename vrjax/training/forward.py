@@ -5,6 +5,7 @@ Letters: B rows, S tokens, R predicted tokens of a row, M vision features of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vrjax.models.attention import Reach, Visibility, read_attention, row_attention
+from vrjax.models.attention import AttendRows, Reach, Visibility, pick_tokens, plain_attention, read_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel, VideoLanguageModel
 from vrjax.models.qwen2_5_vl import VisionInputs
@@ -24,13 +25,16 @@ READ_SHARE = 2  # a row must be this many times as long as what is read of it
 @dataclass(frozen=True)
 class ForwardOptions:
     """dtype: of weights and activations; remat: recompute layers in the backward pass; unroll: write the loop over the
-    decoder's layers out (faster on CPUs, longer to compile); shard: see vrjax.sharding.
+    decoder's layers out (faster on CPUs, longer to compile); shard, attention (of rows, made once for all layers) and
+    pick (of tokens' hidden states): see vrjax.sharding.
     """
 
     dtype: Any = jnp.float32
     remat: bool = True
     unroll: bool = False
     shard: Shard = unsharded
+    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention
+    pick: Callable[[Array, Array], Array] = pick_tokens
 
 
 def encode_rows(model: VideoLanguageModel, vision: VisionInputs, options: ForwardOptions) -> Float[Array, "M D"]:
@@ -58,9 +62,11 @@ def target_hidden(
     x = options.shard(model.embed(jnp.asarray(text.tokens), features, index), ("batch", "length", None))
     visibility = Visibility(jnp.asarray(text.segment), jnp.asarray(text.branch))
 
+    attention = options.attention(visibility, reach)
+
     def attend(q: Array, k: Array, v: Array, memory: None) -> tuple[Array, None]:
         del memory
-        return row_attention(q, k, v, visibility, reach), None
+        return attention(q, k, v), None
 
     tables = model.text.tables(jnp.moveaxis(text.positions, 1, 0))
     target_at = jnp.asarray(text.target_at)
@@ -73,4 +79,4 @@ def target_hidden(
 
         return model.text.run_for(x, tables, attend, attend_last, target_at, remat=options.remat, shard=options.shard)
     hidden, _ = model.text.run(x, tables, attend, remat=options.remat, unroll=options.unroll, shard=options.shard)
-    return jnp.take_along_axis(hidden, target_at[..., None], axis=1)
+    return options.pick(hidden, target_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import optax
@@ -17,7 +17,16 @@ from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.run_directory import RunDirectory, resolved
-from vrjax.sharding import Sharder, is_cpu, make_mesh, row_share, update_rules
+from vrjax.sharding import (
+    RowAttention,
+    Sharder,
+    check_form,
+    is_cpu,
+    make_mesh,
+    make_row_attention,
+    row_share,
+    update_rules,
+)
 from vrjax.training.buckets import RowSize, fit_buckets
 from vrjax.training.config import FREE_FIELDS, DatasetConfig, SftConfig
 from vrjax.training.conversations import ConversationText, open_conversations
@@ -87,7 +96,8 @@ def prepare(config: SftConfig, run: RunDirectory, log: RunLog, pool: ReaderPool)
 
     optimizer = make_optimizer(config.optimizer, steps)
     state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config)
-    options = forward_options(config.compute, config.remat, model, mesh)
+    options = forward_options(config.compute, config.remat, model, mesh, config.attention)
+    check_attention(options, model.config.text.head_size, log.say)
     return Prepared(
         mesh=mesh,
         model=replace(model, params=nnx.State({})),
@@ -126,18 +136,32 @@ def survey_rows(
     return rows(config.data, "survey"), rows(config.validation, "survey_validation") if config.validation else None
 
 
-def forward_options(compute: str, remat: bool, model: LoadedModel, mesh: Mesh) -> ForwardOptions:
+def forward_options(
+    compute: str, remat: bool, model: LoadedModel, mesh: Mesh, attention: Literal["auto", "plain"] = "auto"
+) -> ForwardOptions:
     """How a configuration's forward pass runs on the mesh's devices. compute: auto is bfloat16 on accelerators, float32
     on CPUs.
     """
     on_cpu = is_cpu(mesh)
     narrow = not on_cpu if compute == "auto" else compute == "bfloat16"
+    rows = make_row_attention(mesh, update_rules(), model.config.text, attention)
     return ForwardOptions(
         dtype=jnp.bfloat16 if narrow else jnp.float32,
         remat=remat,
-        unroll=on_cpu and model.config.text.layers <= MOST_UNROLLED_LAYERS,
+        unroll=on_cpu and mesh.shape["seq"] == 1 and model.config.text.layers <= MOST_UNROLLED_LAYERS,
         shard=Sharder(mesh, update_rules()),
+        attention=rows,
+        pick=rows.pick,
     )
+
+
+def check_attention(options: ForwardOptions, head_size: int, say: Say) -> None:
+    """Hold a fused form of attention against the plain one on the run's devices. Raises RunError where they differ."""
+    if isinstance(options.attention, RowAttention) and options.attention.form != "plain":
+        found = check_form(options.attention, head_size, options.dtype)
+        say(
+            f"attention: the {options.attention.form} form differs from the plain one by {found:.1e}, which is rounding"
+        )
 
 
 def count_steps(schedule: Schedule, epochs: float) -> int:

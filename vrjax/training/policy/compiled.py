@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from vrjax.generation.decode import VocabularyMasks
 from vrjax.ledger import Ledger
+from vrjax.models.attention import Reach
 from vrjax.models.parameters import cast_parameters
 from vrjax.training.policy.batch import PolicyBatch
 from vrjax.training.policy.config import GrpoConfig
@@ -49,6 +50,9 @@ class PolicyPrograms:
             self._made[key] = make()
         return self._made[key]
 
+    def _reach(self, size: GroupSize) -> Reach:
+        return replace(size.reach, branches=self._config.rollout.group // self._config.split_groups)
+
     def update(
         self, state: TrainState, batch: PolicyBatch, targets: PolicyTargets
     ) -> tuple[TrainState, dict[str, Array], Float[Array, "B R"]]:
@@ -58,7 +62,7 @@ class PolicyPrograms:
         def make() -> Any:
             function = make_update(
                 prepared.policy,
-                batch.size.reach,
+                self._reach(batch.size),
                 prepared.optimizer,
                 prepared.rate,
                 config.loss,
@@ -98,13 +102,13 @@ class PolicyPrograms:
 
     def _forward(self, *, adapters: bool, size: GroupSize) -> Callable[..., Float[Array, "B R"]]:
         policy = self._prepared.policy if adapters else replace(self._prepared.policy, lora=None)
-        log_probs = make_log_probs(policy, size.reach)
+        log_probs = make_log_probs(policy, self._reach(size))
         return lambda trained, frozen, rows: log_probs(trained, frozen, rows)[0]
 
     def processed(self, state: TrainState, batch: PolicyBatch, masks: VocabularyMasks) -> Float[Array, "B R"]:
         """Truncated log-probs of the policy, as the sampler should have recorded them."""
         sampling = self._config.rollout.sampling()
-        policy, reach, kind = self._prepared.policy, batch.size.reach, sampling.kind
+        policy, reach, kind = self._prepared.policy, self._reach(batch.size), sampling.kind
 
         def make() -> Any:
             def processed(trained: Any, frozen: Any, rows: Any, masks: VocabularyMasks, numbers: Any) -> Array:

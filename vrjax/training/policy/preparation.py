@@ -29,7 +29,7 @@ from vrjax.training.placement import Run, check_batch, place_adapters, place_sta
 from vrjax.training.policy.config import FREE_GRPO_FIELDS, GrpoConfig
 from vrjax.training.policy.programs import Policy
 from vrjax.training.policy.prompts import PromptItem, PromptIterator, QuestionText, read_prompt
-from vrjax.training.preparation import count_steps, forward_options
+from vrjax.training.preparation import check_attention, count_steps, forward_options
 from vrjax.training.schedule import Schedule
 from vrjax.training.sources import Say, keep_model_files, open_corpus, open_model
 from vrjax.training.state import TrainState, make_optimizer
@@ -106,7 +106,7 @@ def assemble_policy(config: GrpoConfig, model: LoadedModel, mesh: Mesh, steps: i
     not at hand.
     """
     abstract = abstract_model(model.config)[1]
-    options = forward_options(config.compute, config.remat, model, mesh)
+    options = forward_options(config.compute, config.remat, model, mesh, config.attention)
     policy = Policy(model.graph, options, config.rollout.temperature, config.lora, config.freeze_vision)
     optimizer = make_optimizer(config.optimizer, steps * config.inner_epochs)
     if config.lora is None:
@@ -143,6 +143,7 @@ def prepare_policy(config: GrpoConfig, run: RunDirectory, log: RunLog, pool: Rea
     steps = config.steps if config.steps is not None else count_steps(schedule, config.epochs)
 
     parts = assemble_policy(config, model, mesh, steps)
+    check_attention(parts.policy.options, model.config.text.head_size, log.say)
     if config.lora is not None and isinstance(config.model, ModelDirectory) and run.writes:
         write_adapter_note(run.path / "model", config.lora, str(config.model.path))
 

@@ -23,7 +23,7 @@ from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
 from vrjax.models.parameters import cast_parameters
 from vrjax.models.qwen2_5_vl.layout import Grid
-from vrjax.sharding import Sharder, is_cpu, local_mesh, parameter_shardings, rollout_rules, to_local
+from vrjax.sharding import Sharder, is_cpu, local_mesh, make_row_attention, parameter_shardings, rollout_rules, to_local
 from vrjax.training.policy.config import RolloutConfig
 from vrjax.training.policy.groups import Group
 from vrjax.training.policy.programs import Policy
@@ -92,13 +92,19 @@ class Sampler:
         """Take the policy as it is now."""
         params = to_local(self._ledger.run("spread", None, self._spread, state.params, state.frozen), self._local)
         if self._engine is None:
-            shard = Sharder(self._local, rollout_rules())
-            self._engine = Engine(replace(self._model, params=params), self._options, self._ledger, shard)
+            rules = rollout_rules()
+            plain = getattr(self._policy.options.attention, "form", "plain") == "plain"  # as the update's
+            form = "plain" if plain else "auto"
+            attention = make_row_attention(self._local, rules, self._model.config.text, form)
+            model = replace(self._model, params=params)
+            self._engine = Engine(model, self._options, self._ledger, Sharder(self._local, rules), attention)
         else:
             self._engine.set_params(params, vision_changed=not self._policy.freeze_vision)
 
-    def known_programs(self, grids: Sequence[Grid], lengths: Sequence[int], requests: int) -> set[Program]:
-        """What `sample` may compile for at most `requests` prompts at a time, of these grids and lengths in tokens."""
+    def known_programs(self, grids: Sequence[tuple[Grid, ...]], lengths: Sequence[int], requests: int) -> set[Program]:
+        """What `sample` may compile for at most `requests` prompts at a time, of these plans' grids and lengths in
+        tokens.
+        """
         return engine_programs(
             self._options,
             self._model.config.vision,
