@@ -30,7 +30,7 @@ class DeviceRates:
     copied: int
 
 
-def measure_rates(dtype: Any, device: jax.Device | None = None) -> DeviceRates:
+def measure_rates(dtype: Any, device: Any = None) -> DeviceRates:
     """Of the first local device, or `device`; takes about a second. dtype: of the matrices."""
     device = device or jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
@@ -38,13 +38,13 @@ def measure_rates(dtype: Any, device: jax.Device | None = None) -> DeviceRates:
     return DeviceRates(matrix_rate(size, dtype, device), copy_rate(copied, device), size, copied)
 
 
-def matrix_rate(size: int, dtype: Any, device: jax.Device) -> float:
+def matrix_rate(size: int, dtype: Any, device: Any) -> float:
     """Operations a second of a [size, size] by [size, size] product, 2 for each multiply-add."""
     matrix = jax.device_put(jnp.ones((size, size), dtype), device)
     return 2.0 * size**3 / best_seconds(jax.jit(lambda x: x @ x), matrix)
 
 
-def copy_rate(size: int, device: jax.Device) -> float:
+def copy_rate(size: int, device: Any) -> float:
     """Bytes a second through memory while an array of `size` bytes is read and another written."""
     array = jax.device_put(jnp.ones(size // 4, jnp.float32), device)
     return 2.0 * size / best_seconds(jax.jit(lambda x: -x), array)
