@@ -27,7 +27,8 @@ class PlanRun:
     Examples::
 
         vrjax plan experiments/sft.py --topology cpu:8
-        vrjax plan experiments/eg_reasoner_7b.py --topology v5e:4x8 --mesh.tensor 4 --picture plan.svg
+        vrjax plan experiments/eg_reasoner_7b.py --topology v5e:4x8 --mesh.tensor 4 --micro-batches 2
+        vrjax plan experiments/eg_reasoner_7b.py --topology h100:8 --picture plan.svg
     """
 
     valued: ClassVar[tuple[str, ...]] = ("--topology", "--out", "--picture", "--video")
@@ -37,7 +38,8 @@ class PlanRun:
     experiment: tyro.conf.Positional[Path]
     """Python file that sets `config`."""
     topology: str
-    """v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), or cpu:8 (fake devices)."""
+    """v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8 (CPU devices stand in), or cpu:8 (fake
+    devices)."""
     video: str = "1280x720x600"
     """WIDTHxHEIGHTxSECONDS of the videos where there is no survey of them yet."""
     every_size: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

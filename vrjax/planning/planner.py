@@ -139,11 +139,18 @@ def make_plan(
         raise InputError(f"there is no plan for a {type(config).__name__}. Give a configuration of SFT or GRPO.")
     start = time.perf_counter()
     machine = open_topology(topology)
+    notes = list[str]()
+    if machine.stand_in:
+        config = replace(config, compute="bfloat16") if config.compute == "auto" else config
+        notes.append(
+            f"Compiled for CPUs in the place of {machine.chip.name}s, with the plain form of attention: operations and "
+            "what stays in memory are right, what comes and goes is that compiler's and likely more than a GPU's."
+        )
     sizes = config.mesh
     mesh = make_mesh(sizes.data, sizes.fsdp, sizes.seq, sizes.tensor, machine.devices)
     model = model_shapes(config.model, mesh)
     work = find_workload(config, model.config, assumed or AssumedVideo())
-    ledger, notes = PlanLedger(say), list[str]()
+    ledger = PlanLedger(say)
     if isinstance(config, GrpoConfig):
         own = local_mesh(mesh)
         local = host_mesh(machine, own)

@@ -1,6 +1,7 @@
 """Machines that need not be at hand: TPU slices that libtpu describes, and fake CPU devices.
 
 v5e:4x8      32 chips of a TPU v5e in 4 x 8      v5p:2x2x4, v6e:4x4 likewise
+h100:8       8 GPUs, for which 8 CPU devices stand in: nothing compiles for a GPU that is not there
 cpu:8        8 CPU devices in this process
 """
 
@@ -43,15 +44,23 @@ CHIPS = {
     "v5p": Chip("TPU v5p", 95.74 * GIB, 459e12, 2765e9, 600e9),
     "v6e": Chip("TPU v6e", 31.25 * GIB, 918e12, 1640e9, 448e9),
 }
+# NVIDIA's data sheets of the SXM modules: dense bfloat16, NVLink one way. Memory: less a GB for driver and runtime.
+GPUS = {
+    "h100": Chip("NVIDIA H100 SXM", 79e9, 989e12, 3350e9, 450e9),
+    "h200": Chip("NVIDIA H200 SXM", 140e9, 989e12, 4800e9, 450e9),
+}
 
 
 @dataclass(frozen=True)
 class Topology:
-    """name: as it was asked for; devices: in the order of their ids, to be compiled for, not run on."""
+    """name: as it was asked for; devices: in the order of their ids, to be compiled for, not run on; stand_in: they are
+    CPU devices in the place of others.
+    """
 
     name: str
     chip: Chip
     devices: tuple[Any, ...]
+    stand_in: bool = False
 
 
 def open_topology(name: str) -> Topology:
@@ -60,17 +69,18 @@ def open_topology(name: str) -> Topology:
     Raises InputError for a kind or size that does not exist, a missing libtpu, or more CPU devices than this process
     has (`prepare_cpu_devices`, before the first use of JAX).
     """
-    found = re.fullmatch(r"(cpu|v\w+):(\d+(?:x\d+)*)", name)
-    if found is None or (found[1] != "cpu" and found[1] not in CHIPS):
+    found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if found is None or found[1] not in ("cpu", *CHIPS, *GPUS):
         raise InputError(
-            f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice) or cpu:8 (fake "
-            "devices)."
+            f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8 "
+            "or cpu:8 (fake devices)."
         )
     kind, sizes = found[1], [int(size) for size in found[2].split("x")]
-    if kind == "cpu":
+    if kind == "cpu" or kind in GPUS:
         if len(sizes) > 1 or sizes[0] < 1:
-            raise InputError(f"topology {name!r}: give a number of devices, such as cpu:8.")
-        return _cpu(name, sizes[0])
+            raise InputError(f"topology {name!r}: give a number of devices, such as {kind}:8.")
+        machine = _cpu(name, sizes[0])
+        return Topology(name, GPUS[kind], machine.devices, stand_in=True) if kind in GPUS else machine
     if importlib.util.find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH"):
         raise InputError(f"topology {name!r}: {LIBTPU}")
     wanted = 3 if kind == "v5p" else 2
@@ -97,7 +107,7 @@ def host_mesh(topology: Topology, local: Mesh) -> Mesh:
     libtpu compiles for whole slices alone where chips cannot route past others (v5e, v6e). A mesh that is the whole
     slice comes back as it is.
     """
-    if local.devices.size == len(topology.devices) or topology.chip.flops is None:
+    if local.devices.size == len(topology.devices) or topology.stand_in or topology.chip.flops is None:
         return local
     sides = [len({device.coords[axis] for device in local.devices.flat}) for axis in range(3)]
     kind = topology.name.split(":")[0]
@@ -132,5 +142,5 @@ def prepare(name: str) -> None:
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    if found := re.fullmatch(r"cpu:(\d+)", name):
+    if found := re.fullmatch(r"(?:cpu|h100|h200):(\d+)", name):
         jax.config.update("jax_num_cpu_devices", max(int(found[1]), 1))

@@ -62,9 +62,10 @@ class Sampler:
         shardings = parameter_shardings(abstract, mesh, rollout_rules(), model.config)
 
         def in_sampling_layout(trained: nnx.State, frozen: nnx.State) -> nnx.State:
+            params = policy.parameters(trained, frozen)
+            narrow = cast_parameters(params, policy.options.dtype)
             # A copy even where nothing changes: the update gives the trained parameters' memory away.
-            params = cast_parameters(policy.parameters(trained, frozen), policy.options.dtype)
-            return jax.tree.map(lambda array: array + 0, params)
+            return jax.tree.map(lambda new, old: new + 0 if new.dtype == old.dtype else new, narrow, params)
 
         self._spread = jax.jit(in_sampling_layout, out_shardings=shardings)
         self._options = EngineOptions(
