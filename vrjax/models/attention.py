@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 AttendRows = Callable[[Array, Array, Array], Array]
 
 NEGATIVE = -1e30
+KEPT = "attention"  # name of what a policy of recomputation may keep: attention's output, and a kernel's log-sum-exp
 QUERY_BLOCK = 128
 BLOCKS_AT_ONCE = 16
 LOOPS = 16  # into which the blocks of longer rows are cut

@@ -11,20 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
+from vrjax.models.attention import KEPT
 from vrjax.models.parameters import Declare, fan_in, ones, zeros
 from vrjax.models.rotary import axis_of_frequency, inverse_frequencies, llama3_scaled, rotary_tables, rotate
 
 Tables = tuple[Array, Array]
 Attend = Callable[[Array, Array, Array, Any], tuple[Array, Any]]
 Shard = Callable[[Array, tuple[str | None, ...]], Array]
+# What the backward pass computes again of a layer: all of it, all but attention, or nothing.
+Remat = bool | Literal["attention"]
 
 FEW_ROWS, FEW_WEIGHTS = 32, 600_000
 
@@ -156,11 +160,19 @@ def run_layer(
     q = shard(rotate(q, *asking_tables), ("batch", "length", "heads", None))
     k = shard(rotate(k, *tables), ("batch", "length", "kv_heads", None))
     mixed, kept = attend(q, k, v, memory)
-    mixed = shard(mixed, ("batch", "length", "heads", None))
+    mixed = checkpoint_name(shard(mixed, ("batch", "length", "heads", None)), KEPT)
     x = shard(x + linear(mixed.reshape(batch, x.shape[1], -1), layer.o[...]), ("batch", "length", None))
     gate, up = layer.gate_and_up(rms_norm(x, layer.mlp_norm[...], config.norm_eps))
     hidden = shard(jax.nn.silu(gate) * up, ("batch", "length", "mlp"))
     return shard(x + linear(hidden, layer.down[...]), ("batch", "length", None)), kept
+
+
+def recomputed(function: Callable[..., Any], remat: Remat) -> Callable[..., Any]:
+    """`function` as the backward pass is to have it."""
+    if not remat:
+        return function
+    keep = jax.checkpoint_policies.save_only_these_names(KEPT) if remat == "attention" else None
+    return jax.checkpoint(function, policy=keep)
 
 
 @jax.custom_vjp
@@ -213,14 +225,15 @@ class Decoder(nnx.Module):
         attend: Attend,
         memory: Any = None,
         *,
-        remat: bool = False,
+        remat: Remat = False,
         unroll: bool = False,
         shard: Shard = unsharded,
     ) -> tuple[Float[Array, "B S D"], Any]:
         """All layers, scanned, then the last norm.
 
-        memory: per-layer values for `attend`, stacked on a first axis of L (or None). remat: recompute each layer in
-        the backward pass. unroll: write the loop out, which on CPUs spares copies of what the layers leave behind.
+        memory: per-layer values for `attend`, stacked on a first axis of L (or None). remat: what of each layer the
+        backward pass computes again. unroll: write the loop out, which on CPUs spares copies of what the layers leave
+        behind.
         Returns the hidden states and what `attend` kept, stacked likewise.
         """
         graph, stacked = nnx.split(self.layers)
@@ -228,7 +241,7 @@ class Decoder(nnx.Module):
         def body(x: Array, layer: tuple[Any, Any]) -> tuple[Array, Any]:
             return run_layer(nnx.merge(graph, layer[0]), x, tables, attend, layer[1], shard)
 
-        x, kept = jax.lax.scan(jax.checkpoint(body) if remat else body, x, (stacked, memory), unroll=unroll)
+        x, kept = jax.lax.scan(recomputed(body, remat), x, (stacked, memory), unroll=unroll)
         return rms_norm(x, self.norm[...], self.config.norm_eps), kept
 
     def run_for(
@@ -239,7 +252,7 @@ class Decoder(nnx.Module):
         attend_last: Attend,
         at: Int[Array, "B R"],
         *,
-        remat: bool = False,
+        remat: Remat = False,
         shard: Shard = unsharded,
     ) -> Float[Array, "B R D"]:
         """Hidden states of the tokens at `at` alone, the loop written out: the last layer computes no others.
@@ -255,8 +268,8 @@ class Decoder(nnx.Module):
         def final(x: Array, layer: Any) -> Array:
             return run_layer(nnx.merge(graph, layer), x, tables, attend_last, None, shard, at)[0]
 
-        x, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x, first, unroll=True)
-        x = (jax.checkpoint(final) if remat else final)(x, last)
+        x, _ = jax.lax.scan(recomputed(body, remat), x, first, unroll=True)
+        x = recomputed(final, remat)(x, last)
         return rms_norm(x, self.norm[...], self.config.norm_eps)
 
     def unstack(self) -> tuple[Any, ...]:

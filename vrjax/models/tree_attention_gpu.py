@@ -23,9 +23,10 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from vrjax.models.attention import NEGATIVE, Reach, Visibility, heads_first
+from vrjax.models.attention import KEPT, NEGATIVE, Reach, Visibility, heads_first
 
 _FAR = 1e30  # log-sum-exp of a query that does not exist: all its weights are exp(score - this) = 0
 
@@ -117,7 +118,7 @@ def _causal(q: Array, k: Array, v: Array, lengths: Int[Array, "B"], kernel: Kern
 
 
 def _causal_forward(q: Array, k: Array, v: Array, lengths: Array, kernel: Kernel) -> Any:
-    out, log_total = kernel.forward(q, k, v, (lengths, lengths), True)
+    out, log_total = (checkpoint_name(x, KEPT) for x in kernel.forward(q, k, v, (lengths, lengths), True))
     return out, (q, k, v, lengths, out, log_total)
 
 
@@ -171,6 +172,7 @@ def _behind_forward(of_trunk: Any, of_branches: Any, trunk: Array, branches: Arr
     log_total = jnp.logaddexp(far_log, near_log)
     far_share, near_share = (jnp.exp(x - log_total).swapaxes(1, 2)[..., None] for x in (far_log, near_log))
     out = (far * far_share + near * near_share).astype(q.dtype)
+    out, log_total = checkpoint_name(out, KEPT), checkpoint_name(log_total, KEPT)
     return out, (of_trunk, of_branches, trunk, branches, out, log_total)
 
 

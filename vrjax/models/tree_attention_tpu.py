@@ -25,11 +25,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
-from vrjax.models.attention import NEGATIVE, Reach, Visibility
+from vrjax.models.attention import KEPT, NEGATIVE, Reach, Visibility
 
 LANES = 128
 KEY_BLOCK = 512
@@ -197,6 +198,7 @@ def _forward(q: Array, k: Array, v: Array, of_queries: Array, of_keys: Array, ta
         name=FORWARD,
         cost_estimate=_cost(q, k, blocks, 2),
     )(table.reads, table.reads_count, q, k, v.swapaxes(2, 3), of_queries, of_keys)
+    out, log_total = checkpoint_name(out, KEPT), checkpoint_name(log_total, KEPT)
     return out, (q, k, v, of_queries, of_keys, table, out, log_total)
 
 

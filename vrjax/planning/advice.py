@@ -41,7 +41,7 @@ def advise(config: SftConfig | GrpoConfig, mesh: Mesh, program: ProgramPlan, chi
 
 def _for_update(config: SftConfig | GrpoConfig, mesh: Mesh) -> list[str]:
     found = []
-    if not config.remat:
+    if config.remat is not True:
         found.append("--remat True: layers are computed again in the backward pass, none of their activations is kept.")
     shards = row_shards(mesh)
     if isinstance(config, GrpoConfig):

@@ -113,10 +113,12 @@ class SftConfig:
 
     epochs: passes over the data, or `steps` where that is given. validation: held-out records, whose loss is taken
     every `validate_every` steps and at the end; evaluate: anything else to measure then. freeze_vision: the tower with
-    its merger. compute: type of activations (auto: bfloat16 on accelerators, float32 on CPUs). attention: auto takes
-    the devices' fused form, which is held against the plain one before the first step. recompilation: what to
-    do about a program that is compiled after warm-up. warm_up: compile the programs of all buckets before the first
-    step, not each when its first batch comes. profile: steps to trace and measure phase by phase (see profile).
+    its merger. remat: compute layers again in the backward pass, to save memory; "attention" keeps what attention gave,
+    and computes the rest again. compute: type of activations (auto: bfloat16 on accelerators, float32 on CPUs).
+    attention: auto takes the devices' fused form, which is held against the plain one before the first step.
+    recompilation: what to do about a program that is compiled after warm-up. warm_up: compile the programs of all
+    buckets before the first step, not each when its first batch comes. profile: steps to trace and measure phase by
+    phase (see profile).
     """
 
     run_dir: Path
@@ -130,7 +132,7 @@ class SftConfig:
     epochs: float = 1.0
     steps: int | None = None
     freeze_vision: bool = True
-    remat: bool = True
+    remat: bool | Literal["attention"] = True
     compute: Literal["auto", "float32", "bfloat16"] = "auto"
     attention: Literal["auto", "plain"] = "auto"
     mesh: MeshConfig = MeshConfig()

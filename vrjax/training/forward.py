@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vrjax.models.attention import AttendRows, Reach, Visibility, pick_tokens, plain_attention, read_attention
-from vrjax.models.decoder import Shard, unsharded
+from vrjax.models.decoder import Remat, Shard, unsharded
 from vrjax.models.language_model import LanguageModel, VideoLanguageModel
 from vrjax.models.qwen2_5_vl import VisionInputs
 from vrjax.training.rows import PackedText
@@ -24,13 +24,13 @@ READ_SHARE = 2  # a row must be this many times as long as what is read of it
 
 @dataclass(frozen=True)
 class ForwardOptions:
-    """dtype: of weights and activations; remat: recompute layers in the backward pass; unroll: write the loop over the
-    decoder's layers out (faster on CPUs, longer to compile); shard, attention (of rows, made once for all layers) and
-    pick (of tokens' hidden states): see vrjax.sharding.
+    """dtype: of weights and activations; remat: what of the layers the backward pass computes again; unroll: write the
+    loop over the decoder's layers out (faster on CPUs, longer to compile); shard, attention (of rows, made once for all
+    layers) and pick (of tokens' hidden states): see vrjax.sharding.
     """
 
     dtype: Any = jnp.float32
-    remat: bool = True
+    remat: Remat = True
     unroll: bool = False
     shard: Shard = unsharded
     attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention
@@ -40,7 +40,7 @@ class ForwardOptions:
 def encode_rows(model: VideoLanguageModel, vision: VisionInputs, options: ForwardOptions) -> Float[Array, "M D"]:
     """Vision features of B rows, one row's after another's; inputs stand on a first axis [B, F, …]."""
     flat = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), vision)
-    return model.encode(flat, remat=options.remat, shard=options.shard)
+    return model.encode(flat, remat=bool(options.remat), shard=options.shard)
 
 
 def target_hidden(

@@ -15,6 +15,7 @@ from vrjax.errors import InputError
 from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.recipe import PromptRecipe
 from vrjax.loading import LoadedModel
+from vrjax.models.decoder import Remat
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.run_directory import RunDirectory, resolved
 from vrjax.sharding import (
@@ -137,7 +138,7 @@ def survey_rows(
 
 
 def forward_options(
-    compute: str, remat: bool, model: LoadedModel, mesh: Mesh, attention: Literal["auto", "plain"] = "auto"
+    compute: str, remat: Remat, model: LoadedModel, mesh: Mesh, attention: Literal["auto", "plain"] = "auto"
 ) -> ForwardOptions:
     """How a configuration's forward pass runs on the mesh's devices. compute: auto is bfloat16 on accelerators, float32
     on CPUs.

@@ -113,7 +113,7 @@ class GrpoConfig:
     work on this one's, hence one step off-policy; the loss then carries a truncated importance weight.
     lora: adapters in place of full fine-tuning; the reference policy is then the base model.
     refresh_reference: steps after which the reference becomes the present policy (0: never).
-    attention: as in SFT.
+    remat, attention: as in SFT.
     replay: a folder of recorded responses (a run's `rollouts`) to train on in place of sampling, step by step.
     page_every: steps between two pages of groups (`groups/`). recompilation: what to do about a program that is
     compiled after the first step and was not to be expected (see policy.known_programs). warm_up: compile programs
@@ -142,7 +142,7 @@ class GrpoConfig:
     lora: LoraConfig | None = None
     refresh_reference: int = 0
     freeze_vision: bool = True
-    remat: bool = True
+    remat: bool | Literal["attention"] = True
     compute: Literal["auto", "float32", "bfloat16"] = "auto"
     attention: Literal["auto", "plain"] = "auto"
     max_length: int | None = None

@@ -21,7 +21,6 @@ from vrjax.generation.known_programs import Program, engine_programs
 from vrjax.generation.prompts import Vision
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
-from vrjax.models.parameters import cast_parameters
 from vrjax.models.qwen2_5_vl.layout import Grid
 from vrjax.sharding import Sharder, is_cpu, local_mesh, make_row_attention, parameter_shardings, rollout_rules, to_local
 from vrjax.training.policy.config import RolloutConfig
@@ -61,11 +60,19 @@ class Sampler:
         self._sampling = config.sampling()
         shardings = parameter_shardings(abstract, mesh, rollout_rules(), model.config)
 
+        places = jax.tree.leaves(shardings)
+
         def in_sampling_layout(trained: nnx.State, frozen: nnx.State) -> nnx.State:
-            params = policy.parameters(trained, frozen)
-            narrow = cast_parameters(params, policy.options.dtype)
-            # A copy even where nothing changes: the update gives the trained parameters' memory away.
-            return jax.tree.map(lambda new, old: new + 0 if new.dtype == old.dtype else new, narrow, params)
+            leaves, tree = jax.tree.flatten(policy.parameters(trained, frozen))
+            found: list[Array] = []
+            for leaf, place in zip(leaves, places, strict=True):
+                if found:  # one after the other: gathered all at once, they would be held twice
+                    leaf, found[-1] = jax.lax.optimization_barrier((leaf, found[-1]))
+                new = leaf.astype(policy.options.dtype)
+                # A copy even where nothing changes: the update gives the trained parameters' memory away.
+                new = new + 0 if new.dtype == leaf.dtype else new
+                found.append(jax.lax.with_sharding_constraint(new, place))
+            return jax.tree.unflatten(tree, found)
 
         self._spread = jax.jit(in_sampling_layout, out_shardings=shardings)
         self._options = EngineOptions(
