@@ -22,12 +22,11 @@ from vrjax.training.experiment import load_experiment
 ROOT = Path(__file__).parents[2]
 CONFIG = "tests/planning/plan_config.py"
 HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
-needs_libtpu = pytest.mark.skipif(not HAS_LIBTPU, reason="libtpu is not installed (pip install 'vrjax[plan]')")
 
 
 def vrjax_plan(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "vrjax.cli", "plan", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280,
+        [sys.executable, "-m", "vrjax.cli", "plan", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=580,
         env={**os.environ, **environment},
     )  # fmt: skip
 
@@ -141,34 +140,3 @@ def test_more_fake_devices_than_this_process_has() -> None:
         open_topology("cpu:512")
     assert len(open_topology("cpu:1").devices) == 1
     assert jax.devices("cpu")[0] in open_topology("cpu:1").devices
-
-
-@needs_libtpu
-@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2", "v5p:2x2x1"])
-def test_a_slice_that_is_not_here(topology: str) -> None:
-    found = vrjax_plan(CONFIG, "--topology", topology, "--mesh.tensor", "2", "--json")
-    assert found.returncode == 0, found.stderr[-3000:]
-    plan = json.loads(found.stdout)
-    assert plan["fits"]
-    assert plan["devices"] == 4
-    assert plan["step_s"] > 0
-    assert all(program["peak_gib"] < plan["chip_gib"] for program in plan["programs"])
-
-
-@needs_libtpu
-def test_too_little_memory_is_an_answer() -> None:
-    """7 billion parameters with their moments on four chips of 16 GB: 87 GB of arrays alone."""
-    found = vrjax_plan(CONFIG, "--topology", "v5e:2x2", "--json", PLAN_WIDTH="8192", PLAN_LAYERS="12")
-    assert found.returncode == 1, found.stderr[-3000:]
-    plan = json.loads(found.stdout)
-    assert not plan["fits"]
-    assert plan["peak_gib"] > plan["chip_gib"] > 15
-    assert any("more than a TPU v5e has" in line for line in plan["advice"])
-    assert any("a larger slice" in line for line in plan["advice"])
-
-
-@needs_libtpu
-def test_a_slice_that_does_not_exist() -> None:
-    found = vrjax_plan(CONFIG, "--topology", "v5e:3x5")
-    assert found.returncode == 2
-    assert "there is no such slice" in found.stderr

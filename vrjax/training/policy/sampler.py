@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import jax
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from vrjax.generation.decode import VocabularyMasks
@@ -21,6 +21,7 @@ from vrjax.generation.known_programs import Program, engine_programs
 from vrjax.generation.prompts import Vision
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
+from vrjax.models.parameters import parameter_table
 from vrjax.models.qwen2_5_vl.layout import Grid
 from vrjax.sharding import Sharder, is_cpu, local_mesh, make_row_attention, parameter_shardings, rollout_rules, to_local
 from vrjax.training.policy.config import RolloutConfig
@@ -60,19 +61,8 @@ class Sampler:
         self._sampling = config.sampling()
         shardings = parameter_shardings(abstract, mesh, rollout_rules(), model.config)
 
-        places = jax.tree.leaves(shardings)
-
         def in_sampling_layout(trained: nnx.State, frozen: nnx.State) -> nnx.State:
-            leaves, tree = jax.tree.flatten(policy.parameters(trained, frozen))
-            found: list[Array] = []
-            for leaf, place in zip(leaves, places, strict=True):
-                if found:  # one after the other: gathered all at once, they would be held twice
-                    leaf, found[-1] = jax.lax.optimization_barrier((leaf, found[-1]))
-                new = leaf.astype(policy.options.dtype)
-                # A copy even where nothing changes: the update gives the trained parameters' memory away.
-                new = new + 0 if new.dtype == leaf.dtype else new
-                found.append(jax.lax.with_sharding_constraint(new, place))
-            return jax.tree.unflatten(tree, found)
+            return spread(policy.parameters(trained, frozen), shardings, policy.options.dtype)
 
         self._spread = jax.jit(in_sampling_layout, out_shardings=shardings)
         self._options = EngineOptions(
@@ -174,3 +164,37 @@ class Sampler:
         engine.padding.computed.clear()
         engine.drawn = 0
         return work
+
+
+def spread(params: nnx.State, shardings: Any, dtype: Any) -> nnx.State:
+    """Parameters in another layout, as `dtype`: stacked layers one after the other.
+
+    Gathered all at once, a compiler lays them out anew after all have arrived, and the weights are held twice.
+    """
+
+    def moved(leaf: Array, place: NamedSharding) -> Array:
+        new = leaf.astype(dtype)
+        # A copy even where nothing changes: the update gives the trained parameters' memory away.
+        return jax.lax.with_sharding_constraint(new + 0 if new.dtype == leaf.dtype else new, place)
+
+    layers = {entry.path: entry.layers for entry in parameter_table(params)}
+    flat, places = nnx.to_flat_state(params), jax.tree.leaves(shardings)
+    stacks: dict[int, list[int]] = {}
+    found: list[Any] = []
+    for number, (path, weight) in enumerate(flat):
+        count = layers[tuple(map(str, path))]
+        if count is None:
+            found.append(moved(weight.get_value(), places[number]))
+        else:
+            found.append(None)
+            stacks.setdefault(count, []).append(number)
+    for numbers in stacks.values():
+        of_layer = [NamedSharding(places[n].mesh, PartitionSpec(*places[n].spec[1:])) for n in numbers]
+
+        def move(carry: None, parts: list[Array], of_layer: list[NamedSharding] = of_layer) -> tuple[None, list[Array]]:
+            return carry, [moved(part, place) for part, place in zip(parts, of_layer, strict=True)]
+
+        _, outs = jax.lax.scan(move, None, [flat[n][1].get_value() for n in numbers])
+        for number, out in zip(numbers, outs, strict=True):
+            found[number] = jax.lax.with_sharding_constraint(out, places[number])
+    return jax.tree.unflatten(jax.tree.structure(params), found)
