@@ -19,7 +19,7 @@ from vrjax.planning.advice import advise
 from vrjax.planning.model_source import model_shapes
 from vrjax.planning.policy_plan import plan_policy
 from vrjax.planning.program_plan import ProgramPlan, device_bytes, fits, in_gib
-from vrjax.planning.recorder import PlanLedger
+from vrjax.planning.recorder import PlanLedger, TooLargeError
 from vrjax.planning.supervised_plan import plan_supervised
 from vrjax.planning.topology import GIB, Topology, host_mesh, open_topology
 from vrjax.planning.workload import AssumedVideo, Workload, find_workload
@@ -150,18 +150,23 @@ def make_plan(
     mesh = make_mesh(sizes.data, sizes.fsdp, sizes.seq, sizes.tensor, machine.devices)
     model = model_shapes(config.model, mesh)
     work = find_workload(config, model.config, assumed or AssumedVideo())
-    ledger = PlanLedger(say)
-    if isinstance(config, GrpoConfig):
-        own = local_mesh(mesh)
-        local = host_mesh(machine, own)
-        if local is not own:
-            notes.append(
-                f"Sampling runs on the {own.devices.size} chips of a host, and is compiled for a slice of that size: "
-                "libtpu compiles nothing for a part of one. Try a first step on the machine before relying on it."
-            )
-        state = plan_policy(config, model, mesh, local, work, ledger, every_size=every_size).state
-    else:
-        state = plan_supervised(config, model, mesh, work, ledger)
+    ledger = PlanLedger(say, machine.chip.memory)
+    state = None
+    try:
+        if isinstance(config, GrpoConfig):
+            own = local_mesh(mesh)
+            local = host_mesh(machine, own)
+            if local is not own:
+                notes.append(
+                    f"Sampling runs on the {own.devices.size} chips of a host, and is compiled for a slice of that "
+                    "size: libtpu compiles nothing for a part of one. Try a first step on the machine before relying "
+                    "on it."
+                )
+            state = plan_policy(config, model, mesh, local, work, ledger, every_size=every_size).state
+        else:
+            state = plan_supervised(config, model, mesh, work, ledger)
+    except TooLargeError:
+        notes.append("The training state alone does not fit, so nothing that works on it was planned.")
     programs = tuple(ledger.programs)
     source = config.model
     plan = Plan(
@@ -179,13 +184,16 @@ def make_plan(
     return plan if plan.fits else replace(plan, advice=tuple(advise(config, mesh, plan.largest, machine.chip)))
 
 
-def _memory(state: TrainState, programs: tuple[ProgramPlan, ...]) -> dict[str, float]:
-    """GiB of one device: what stays, and the largest of what comes and goes."""
-    found = {
-        "trained parameters": device_bytes(state.params),
-        "frozen parameters": device_bytes(state.frozen),
-        "optimiser": device_bytes(state.optimizer),
-    }
+def _memory(state: TrainState | None, programs: tuple[ProgramPlan, ...]) -> dict[str, float]:
+    """GiB of one device: what stays, and the largest of what comes and goes. state: None where it did not fit."""
+    if state is None:
+        found = {"training state": programs[-1].outputs or programs[-1].peak or 0.0}
+    else:
+        found = {
+            "trained parameters": device_bytes(state.params),
+            "frozen parameters": device_bytes(state.frozen),
+            "optimiser": device_bytes(state.optimizer),
+        }
     by_name = {name: [one for one in programs if one.name == name] for name in {one.name for one in programs}}
     for name, program, size in (
         ("reference policy", "reference_of", "outputs"),

@@ -23,13 +23,19 @@ _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) (?:hbm|HBM)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+class TooLargeError(Exception):
+    """The training state alone does not fit: there is no use in compiling what works on it."""
+
+
 class PlanLedger(Ledger):
-    """phase, calls: of the programs that come next; alive: what is held on the devices meanwhile, by name; loop_trips:
-    turns of a loop whose end the program decides.
+    """limit: bytes of a device, past which no more is planned once the training state (`place`) needs them; phase,
+    calls: of the programs that come next; alive: what is held on the devices meanwhile, by name; loop_trips: turns of a
+    loop whose end the program decides.
     """
 
-    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda line: None, limit: float | None = None) -> None:
         super().__init__()
+        self.limit = limit
         self.phase, self.calls, self.loop_trips = "", 1, 1
         self.alive: dict[str, Any] = {}
         self.programs: list[ProgramPlan] = []
@@ -40,6 +46,9 @@ class PlanLedger(Ledger):
         """Shapes of what `jitted(*args)` would return; compiled once for each name and key."""
         if (program, key) not in self._results:
             self._results[program, key] = self._compile(program, key, jitted, args)
+            held = self.programs[-1].peak
+            if program == "place" and self.limit is not None and (held is None or held > self.limit):
+                raise TooLargeError
         return self._results[program, key]
 
     def compiled(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
