@@ -89,6 +89,9 @@ class PlanLedger(Ledger):
         memory = compiled.memory_analysis()
         traffic = read_traffic(compiled.as_text(), self.loop_trips)
         held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+        unread = device_bytes(abstract) - memory.argument_size_in_bytes
+        if unread > 0.01 * memory.argument_size_in_bytes:  # more than the compiler's padding
+            resident["arguments that it does not read"] = unread
         # A TPU's compiler reports no temporaries, but the peak with them; a CPU's reports them.
         alone = max(held + memory.temp_size_in_bytes, memory.peak_memory_in_bytes)
         plan = ProgramPlan(
