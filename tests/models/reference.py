@@ -24,7 +24,7 @@ from flax import nnx
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from vrjax.models.attention import Visibility, row_attention
-from vrjax.models.decoder import DecoderConfig
+from vrjax.models.decoder import DecoderConfig, Remat
 from vrjax.models.parameters import abstract_parameters, parameter_table
 from vrjax.models.qwen2_5_vl import Qwen2_5VL, Qwen2_5VLConfig, VisionConfig, prompt_positions, vision_inputs
 
@@ -192,9 +192,9 @@ def pack(config: Qwen2_5VLConfig, rows: Sequence[Sequence[Prompt]], length: int 
     return Rows(tokens, positions, segment, branch, feature_index, vision)
 
 
-def forward(model: Qwen2_5VL, rows: Rows, remat: bool = False) -> tuple[jax.Array, jax.Array | None]:
+def forward(model: Qwen2_5VL, rows: Rows, remat: Remat = False) -> tuple[jax.Array, jax.Array | None]:
     """Full-sequence logits [B, S, V] in one pass, and the vision features [M, D]."""
-    features = None if rows.vision is None else model.encode(rows.vision, remat=remat)
+    features = None if rows.vision is None else model.encode(rows.vision, remat=bool(remat))
     x = model.embed(rows.tokens, features, rows.feature_index)
     visibility = rows.visibility()
     tables = model.text.tables(rows.positions)
@@ -204,7 +204,7 @@ def forward(model: Qwen2_5VL, rows: Rows, remat: bool = False) -> tuple[jax.Arra
     return model.text.logits(hidden), features
 
 
-def loss(model: Qwen2_5VL, rows: Rows, cotangent: Any, remat: bool = False) -> tuple[jax.Array, jax.Array]:
+def loss(model: Qwen2_5VL, rows: Rows, cotangent: Any, remat: Remat = False) -> tuple[jax.Array, jax.Array]:
     """sum(logits x cotangent), and the logits."""
     logits, _ = forward(model, rows, remat)
     return (logits * cotangent).sum(), logits

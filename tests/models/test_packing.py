@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from vrjax.models.parameters import cast_parameters
@@ -101,13 +102,14 @@ def test_two_questions_on_one_video(reference: Reference, record_property):
     assert deviation(merged[0, first:second], of_second) > 100 * TOLERANCE  # branches matter
 
 
-def test_gradient_is_that_of_torch(periodic: Reference, record_property):
-    """Every parameter's gradient against torch's own backward pass; rematerialised against not."""
+@pytest.mark.parametrize("remat", [True, "attention"])
+def test_gradient_is_that_of_torch(periodic: Reference, record_property, remat):
+    """Every parameter's gradient against torch's own backward pass; rematerialised, whole or in part, against not."""
     prompt = compose(periodic.config, 8, 5, ((2, 6, 10), 1.0), 8)
     rows, pull = pack(periodic.config, [[prompt], []], **BUCKET), cotangent_rows(periodic)
     pull[0, : len(prompt.tokens)] = random_cotangent(periodic, len(prompt.tokens), 2)
     logits, gradient = periodic.logits_and_gradient(rows, pull)
-    rematerialised = jax.jit(jax.grad(periodic.function(partial(loss, remat=True)), has_aux=True))
+    rematerialised = jax.jit(jax.grad(periodic.function(partial(loss, remat=remat)), has_aux=True))
     again, again_logits = rematerialised(periodic.params, rows, pull)
     assert deviation(np.asarray(again_logits), logits) <= TOLERANCE
     assert_same_gradients(again, gradient, record_property)

@@ -20,7 +20,7 @@ from vrjax.flops import FlopRules, count_flops
 from vrjax.generation.engine import Sample
 from vrjax.generation.prompts import Prompt
 from vrjax.loading import abstract_model
-from vrjax.models.decoder import DecoderConfig
+from vrjax.models.decoder import DecoderConfig, Remat
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, VisionConfig
 from vrjax.records import Question, VideoRecord
 from vrjax.training.buckets import RowSize
@@ -50,7 +50,7 @@ TEXT = DecoderConfig(
 VISION = VisionConfig(layers=1, width=64, heads=2, mlp=64, out_width=512, full_layers=(), window=4, tokens_per_second=2)
 
 
-def update_of(prompt_length: int, group: int, split: int = 1, *, padded: bool = True):
+def update_of(prompt_length: int, group: int, split: int = 1, *, padded: bool = True, remat: Remat = True):
     """The update of one group in `split` rows, its arguments as shapes, and the tokens of a row."""
     config = Qwen2_5VLConfig(TEXT, VISION, 1, 2, 3, 4)
     tokens = np.full(prompt_length, 9, np.int32)
@@ -79,7 +79,7 @@ def update_of(prompt_length: int, group: int, split: int = 1, *, padded: bool = 
     trained, frozen = split_parameters(params, freeze_vision=True)
     step = jax.ShapeDtypeStruct((), jnp.int32)
     state = TrainState(step, trained, frozen, jax.eval_shape(optimizer.init, trained))  # type: ignore[arg-type]
-    policy = Policy(graph, ForwardOptions(dtype=jnp.float32, remat=True, unroll=False), 1.0)
+    policy = Policy(graph, ForwardOptions(dtype=jnp.float32, remat=remat, unroll=False), 1.0)
     update = make_update(policy, size.reach, optimizer, lambda step: 1e-6, LOSS, group // split)
     return jax.jit(update, donate_argnums=0), (state, rows, targets), size.length
 
@@ -114,6 +114,20 @@ def test_the_prompt_is_paid_for_once(padded: bool) -> None:
     share = count_flops(shared[0], *shared[1]) / count_flops(plain[0], *plain[1])
     asked = (prompt + group * COMPLETION) / (group * (prompt + COMPLETION))
     assert share == pytest.approx(asked, rel=0.15)
+
+
+def test_what_the_backward_pass_computes_again() -> None:
+    """All of a layer costs a second forward pass of it; all but attention spares attention's; nothing spares it all."""
+    settings: tuple[Remat, ...] = (True, "attention", False)
+    updates = [update_of(1090, 8, remat=remat) for remat in settings]
+    everything, but_attention, nothing = (count_flops(update, *arguments) for update, arguments, _ in updates)
+    length = updates[0][2]
+    queries_and_keys = TEXT.width * (TEXT.heads + 2 * TEXT.kv_heads) * TEXT.head_size
+    out, gate_and_up = TEXT.heads * TEXT.head_size * TEXT.width, 2 * TEXT.width * TEXT.mlp
+    assert everything > but_attention > nothing
+    # Nobody reads the last product of a layer, so it is not computed again.
+    again = 2 * length * TEXT.layers * (queries_and_keys + out + gate_and_up)
+    assert but_attention - nothing == pytest.approx(again, rel=0.01)
 
 
 def test_products_are_counted_by_hand() -> None:
