@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
+from tests.launch.launched_run import largest_difference
 from tests.launch.slurm_cluster import SlurmCluster, missing, slurm_cluster
-from tests.launch.test_killed_run import parameters
 from tests.training.shapes_run import make_world
 
 pytestmark = [
@@ -199,6 +198,4 @@ def test_a_preempted_training_ends_at_the_same_bits(cluster: SlurmCluster, tmp_p
     assert stopped is not None, log
     assert 2 <= int(stopped[1]) < 60
     assert "finished after step 60" in log
-    mine, theirs = parameters(tmp_path / "preempted" / "run"), parameters(tmp_path / "whole" / "run")
-    assert mine.keys() == theirs.keys()
-    assert max(float(np.abs(mine[name] - theirs[name]).max()) for name in mine) == 0.0
+    assert largest_difference(tmp_path / "preempted" / "run", tmp_path / "whole" / "run") == 0.0
