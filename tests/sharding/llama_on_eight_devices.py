@@ -11,8 +11,9 @@ from tests.checkpoints.test_llama_loading import make_tokenizer
 from tests.models.llama_reference import CONFIGS, VOCABULARY, forward
 from vrjax.generation import ChatTokenizer, Engine, EngineOptions, Prompt, Request, SamplingOptions
 from vrjax.loading import LoadedModel, abstract_model
+from vrjax.models.attention import plain_attention
 from vrjax.models.decoder import unsharded
-from vrjax.sharding import Sharder, make_mesh, parameter_shardings, rollout_rules, update_rules
+from vrjax.sharding import Sharder, make_mesh, make_row_attention, parameter_shardings, rollout_rules, update_rules
 
 config = CONFIGS["tied, scaled"]
 graph, shapes = abstract_model(config)
@@ -27,11 +28,12 @@ chat = ChatTokenizer.of(make_tokenizer(), [VOCABULARY - 1])
 prompts = [Prompt(row[:20], np.arange(20, dtype=np.int32)[None], 20, name=str(n)) for n, row in enumerate(tokens)]
 
 
-def run(params, shard):
+def run(params, shard, attention=plain_attention):
     from flax import nnx
 
     call = jax.jit(lambda params, *arrays: forward(nnx.merge(graph, params), *arrays, shard=shard))
-    engine = Engine(LoadedModel(config, graph, params, chat), EngineOptions(unroll=False), shard=shard)
+    options = EngineOptions(unroll=False)
+    engine = Engine(LoadedModel(config, graph, params, chat), options, shard=shard, attention=attention)
     options = SamplingOptions(max_tokens=16, min_tokens=16, temperature=0)
     samples = engine.generate([Request(prompt=prompt) for prompt in prompts], options)
     drawn = [(sample.tokens.tolist(), sample.raw_log_probs) for (sample,) in samples]
@@ -40,10 +42,14 @@ def run(params, shard):
 
 expected, alone = run(params, unsharded)
 report = {"devices": len(jax.devices())}
-for name, rules in (("update", update_rules()), ("rollout", rollout_rules())):
-    mesh = make_mesh(data=2, fsdp=2, tensor=2)
+for name, rules, sizes in (
+    ("update", update_rules(), (2, 2, 1, 2)),
+    ("rollout", rollout_rules(), (2, 2, 1, 2)),
+    ("prompts cut by tokens", rollout_rules(), (2, 1, 2, 2)),
+):
+    mesh = make_mesh(*sizes)
     placed = jax.device_put(params, parameter_shardings(params, mesh, rules, config))
-    logits, drawn = run(placed, Sharder(mesh, rules))
+    logits, drawn = run(placed, Sharder(mesh, rules), make_row_attention(mesh, rules, config.text))
     weights = {key: placed["text"]["layers"][key].get_value() for key in ("gate", "k")}
     weights["embedding"] = placed["text"]["embedding"].get_value()
     report[name] = {
