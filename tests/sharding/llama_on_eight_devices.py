@@ -45,7 +45,7 @@ report = {"devices": len(jax.devices())}
 for name, rules, sizes in (
     ("update", update_rules(), (2, 2, 1, 2)),
     ("rollout", rollout_rules(), (2, 2, 1, 2)),
-    ("prompts cut by tokens", rollout_rules(), (2, 1, 2, 2)),
+    ("prompts cut by tokens", rollout_rules(), (2, 2, 2, 1)),
 ):
     mesh = make_mesh(*sizes)
     placed = jax.device_put(params, parameter_shardings(params, mesh, rules, config))
