@@ -40,7 +40,8 @@ def launch(
     file.write_text(experiment.format(world=str(world), run=str(run), changes=changes) + hooks)
     train = [sys.executable, "-m", "vrjax.cli", "train", "--compilation-cache", str(folder / PROGRAMS), str(file)]
     launcher = [sys.executable, "-m", "launch.local", "--processes", str(processes), "--logs", f"{run}_logs"]
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    # Compiles in half the time; bits are compared with those of runs with the same flags.
+    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     return subprocess.Popen(
         [*launcher, "--", *train],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
