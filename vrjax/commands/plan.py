@@ -38,8 +38,8 @@ class PlanRun:
     experiment: tyro.conf.Positional[Path]
     """Python file that sets `config`."""
     topology: str
-    """v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8 (CPU devices stand in), or cpu:8 (fake
-    devices)."""
+    """v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8 (CPU devices stand in), cpu:8 (fake
+    devices), or here (this machine's own)."""
     video: str = "1280x720x600"
     """WIDTHxHEIGHTxSECONDS of the videos where there is no survey of them yet."""
     every_size: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

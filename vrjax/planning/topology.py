@@ -3,6 +3,7 @@
 v5e:4x8      32 chips of a TPU v5e in 4 x 8      v5p:2x2x4, v6e:4x4 likewise
 h100:8       8 GPUs, for which 8 CPU devices stand in: nothing compiles for a GPU that is not there
 cpu:8        8 CPU devices in this process
+here         the devices of this machine
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import importlib.util
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -69,11 +70,18 @@ def open_topology(name: str) -> Topology:
     Raises InputError for a kind or size that does not exist, a missing libtpu, or more CPU devices than this process
     has (`prepare_cpu_devices`, before the first use of JAX).
     """
+    if name == "here":
+        devices = jax.devices()
+        kind = devices[0].device_kind.lower()
+        chip = next((chip for word, chip in {**CHIPS, **GPUS}.items() if word in kind), None)
+        limit = (devices[0].memory_stats() or {}).get("bytes_limit")
+        chip = chip or Chip(devices[0].device_kind, None, None, None, None)
+        return Topology(name, replace(chip, memory=float(limit) if limit else chip.memory), tuple(devices))
     found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
     if found is None or found[1] not in ("cpu", *CHIPS, *GPUS):
         raise InputError(
-            f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8 "
-            "or cpu:8 (fake devices)."
+            f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8, "
+            "cpu:8 (fake devices) or here."
         )
     kind, sizes = found[1], [int(size) for size in found[2].split("x")]
     if kind == "cpu" or kind in GPUS:
@@ -139,6 +147,8 @@ def prepare(name: str) -> None:
 
     libtpu only compiles here, so it needs neither to be alone on the machine nor to ask where it is.
     """
+    if name == "here":
+        return
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
