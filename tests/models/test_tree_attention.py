@@ -57,7 +57,7 @@ def by_three_calls(q, k, v, segment, branch, pull):
 kernels, three_calls = jax.jit(by_kernels), jax.jit(by_three_calls)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(segment=any_labels, branch=any_labels, seed=st.integers(0, 1000), sharpness=st.sampled_from([0.1, 1.0, 12.0]))
 def test_kernels_under_any_labels(segment, branch, seed: int, sharpness: float):
     q, k, v, pull = arrays(seed, sharpness, SHAPE, KEY_SHAPE, KEY_SHAPE, SHAPE)
@@ -68,7 +68,7 @@ def test_kernels_under_any_labels(segment, branch, seed: int, sharpness: float):
 
 @pytest.mark.parametrize("form", [kernels, three_calls], ids=["kernels", "three calls"])
 def test_both_forms_on_trees(form):
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(labels=trees, seed=st.integers(0, 1000), sharpness=st.sampled_from([0.1, 1.0, 6.0]))
     def check(labels, seed: int, sharpness: float) -> None:
         segment, branch = labels
@@ -98,7 +98,7 @@ def test_a_row_as_the_update_has_it():
     close(found, plain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(labels=trees)
 def test_no_block_is_left_out_and_none_is_whole_that_is_not(labels):
     segment, branch = (jnp.asarray(x) for x in labels)

@@ -31,6 +31,7 @@ def phases_of(run: Path) -> tuple[dict, dict[str, dict]]:
     return content, {row["phase"]: row for row in content["phases"]}
 
 
+@pytest.mark.slow
 def test_supervised(world, tmp_path) -> None:
     batch = BatchConfig(videos=4, questions=2, max_programs=1)
     config = tiny_config(world, tmp_path / "seen", steps=5, batch=batch, profile=2)
