@@ -15,6 +15,7 @@ from tests.training.policy_run import policy_config
 from tests.training.shapes_run import tiny_config
 from vrjax.errors import InputError
 from vrjax.planning import AssumedVideo, make_plan, open_topology
+from vrjax.planning.recorder import needed_bytes
 from vrjax.records import load_records, save_records
 from vrjax.training import BatchConfig, DatasetConfig, RolloutConfig, grpo, sft
 from vrjax.training.experiment import load_experiment
@@ -140,3 +141,17 @@ def test_more_fake_devices_than_this_process_has() -> None:
         open_topology("cpu:512")
     assert len(open_topology("cpu:1").devices) == 1
     assert jax.devices("cpu")[0] in open_topology("cpu:1").devices
+
+
+@pytest.mark.parametrize(
+    ("message", "gib"),
+    [
+        ("XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 16.52G of 15.75G hbm.", 16.52),
+        ("Ran out of memory on HBM, the total memory required for HLO temporaries (25.49G) exceeds available HBM "
+         "(15.75G).", 25.49),
+        ("RESOURCE_EXHAUSTED: something else", None),
+    ],
+)  # fmt: skip
+def test_what_a_compiler_says_that_it_needs(message: str, gib: float | None) -> None:
+    found = needed_bytes(message)
+    assert found == (None if gib is None else pytest.approx(gib * 2**30))

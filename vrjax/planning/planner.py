@@ -92,7 +92,7 @@ class Plan:
     def step_seconds(self) -> float | None:
         """Least seconds of a step: the phases but the start, one after the other."""
         found = [phase["roofline_s"] for name, phase in self.phases().items() if name not in ("start", "validation")]
-        return None if any(value is None for value in found) else sum(found)
+        return None if not found or any(value is None for value in found) else sum(found)
 
     def as_json(self) -> dict[str, Any]:
         chip = self.topology.chip

@@ -19,7 +19,8 @@ from vrjax.ledger import Ledger, as_shape, lowered_hash
 from vrjax.planning.program_plan import ProgramPlan, device_bytes
 from vrjax.planning.topology import GIB
 
-_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) (?:hbm|HBM)")
+# "Used 16.5G of 15.75G hbm", or "the total memory required for HLO temporaries (25.49G) exceeds available HBM (15.75G)"
+_USED = re.compile(r"(?:Used |memory required for [\w ]*\()([\d.]+)([KMGT]?)(?: of |\) exceeds)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
