@@ -7,7 +7,7 @@ For each seed, from one supervised checkpoint that saw coarse labels (boundaries
     sft_longer   the control: supervised fine-tuning goes on, on the coarse labels, for the same time
     sft_exact    an upper mark: supervised fine-tuning goes on for the same time, on the exact labels
 
-    python -m experiments.demo_seeds                     about an hour on two cores
+    python -m experiments.demo_seeds                     an hour and a half on one core
     python -m experiments.demo_seeds --seeds 0 --out runs/one_seed
 
 Writes OUT/summary.json with every stage of every seed, and the paired gains of grpo with their 95% intervals
@@ -39,16 +39,16 @@ class DemoSeeds:
     Examples::
 
         python -m experiments.demo_seeds
-        python -m experiments.demo_seeds --seeds 0 1 --grpo-steps 60
+        python -m experiments.demo_seeds --seeds 0 1 --grpo-steps 60 --longer-steps 180
     """
 
     out: Path = Path("runs/demo_seeds")
     """A folder for each seed goes here."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Of clips, weights, labels and sampling."""
-    steps: int = 1200
-    """Steps of supervised fine-tuning."""
-    grpo_steps: int = 240
+    steps: int = 1800
+    """Steps of supervised fine-tuning: until more of it gains nothing, or the controls would gain by going on."""
+    grpo_steps: int = 120
     """Steps of policy optimisation."""
     longer_steps: int = 0
     """Steps by which fine-tuning goes on in the controls; 0: for as long as policy optimisation took."""
