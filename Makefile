@@ -28,6 +28,7 @@ test: setup
 # TPUs' compiler, for tests that plan for them. It lies apart: where it is installed, every JAX program looks for a TPU.
 $(LIBTPU): $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(LIBTPU) 'libtpu==0.0.42.*' || mkdir -p $(LIBTPU)
+	touch $(LIBTPU)
 
 test-slow: setup $(LIBTPU)
 	VRJAX_LIBTPU=$(LIBTPU)/libtpu/libtpu.so $(BIN)/python -m pytest -m "slow and not gpu"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
@@ -28,12 +28,11 @@ class FlopRules:
     """kernels: operations of each kernel that has no readable products inside, by the name of its equation (the `name`
     of a `pallas_call`, else the primitive's); none is needed where it declares its own (`cost_estimate`). loop_trips:
     how often loops run whose end the program decides while it runs (decoding until all rows are done); None refuses
-    them. branches: what a condition costs, its largest branch, or their mean.
+    them. A condition costs its largest branch.
     """
 
     kernels: Mapping[str, Formula] = field(default_factory=dict)
     loop_trips: int | None = None
-    branches: Literal["largest", "mean"] = "largest"
 
 
 def count_flops(function: Callable[..., Any], *arguments: Any, rules: FlopRules | None = None) -> float:
@@ -94,8 +93,7 @@ def _of_equation(equation: JaxprEqn, rules: FlopRules) -> float:
     if primitive == "while":
         return _of_loop(equation, rules)
     if primitive == "cond":
-        costs = [jaxpr_flops(branch, rules) for branch in params["branches"]]
-        return max(costs) if rules.branches == "largest" else sum(costs) / len(costs)
+        return max(jaxpr_flops(branch, rules) for branch in params["branches"])
     if primitive == "shard_map":
         return math.prod(params["mesh"].shape.values()) * jaxpr_flops(params["jaxpr"], rules)
     return sum(jaxpr_flops(inner, rules) for inner in _inner(params))

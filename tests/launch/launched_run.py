@@ -12,9 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from flax import nnx
-
-from vrjax.loading import load_run
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = "programs"  # compiled ones, for all runs of a test
@@ -93,18 +90,6 @@ def seconds_to_end(output: str, number: int) -> int:
     waited = re.search(r"all others ended within (\d+) s", output)
     assert waited is not None, output
     return int(waited[1])
-
-
-def parameters(run: Path) -> dict[str, np.ndarray]:
-    params = load_run(run)[0].params
-    return {"/".join(map(str, path)): np.asarray(w.get_value()) for path, w in nnx.to_flat_state(params)}
-
-
-def largest_difference(a: Path, b: Path) -> float:
-    """Between the parameters of the last checkpoints of two runs."""
-    mine, theirs = parameters(a), parameters(b)
-    assert mine.keys() == theirs.keys()
-    return max(float(np.abs(mine[name] - theirs[name]).max()) for name in mine)
 
 
 def rows_of(run: Path, name: str = "metrics.jsonl") -> list[dict]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.launched_run import SFT, finish, largest_difference, launch, process_of, seconds_to_end, wait_for
+from tests.launch.launched_run import SFT, finish, launch, process_of, seconds_to_end, wait_for
+from tests.training.finished_run import largest_difference
 from tests.training.shapes_run import make_world
 
 CHANGES = "steps=60, mesh=MeshConfig(fsdp=2), checkpoints=CheckpointConfig(save_every=5)"

@@ -14,7 +14,6 @@ from tests.launch.launched_run import (
     GRPO,
     finish,
     kill_all,
-    largest_difference,
     launch,
     losses,
     process_of,
@@ -22,6 +21,7 @@ from tests.launch.launched_run import (
     seconds_to_end,
     wait_for,
 )
+from tests.training.finished_run import largest_difference
 from tests.training.shapes_run import make_world
 
 STEPS, VIDEOS = 20, 10  # of four questions each: ten steps an epoch

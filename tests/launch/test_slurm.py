@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.launch.launched_run import largest_difference
 from tests.launch.slurm_cluster import SlurmCluster, missing, slurm_cluster
+from tests.training.finished_run import largest_difference
 from tests.training.shapes_run import make_world
 
 pytestmark = [

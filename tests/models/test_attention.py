@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vrjax.models import attention
-from vrjax.models.attention import Visibility, row_attention, suffix_attention
+from vrjax.models.attention import Reach, Visibility, row_attention, suffix_attention
 
 BATCH, LENGTH, HEADS, KEY_HEADS, SIZE = 2, 13, 6, 2, 4
 
@@ -100,6 +100,53 @@ def test_rows_under_any_labels(blockwise, segment, branch, seed: int, sharpness:
     found = blockwise(q, k, v, segment, branch, pull)
     close(found, naive_rows(q, k, v, segment, branch, pull))
     assert (np.asarray(found[0])[segment == 0] == 0).all()
+
+
+TRUNK, BRANCH = 40, 9
+trees = st.lists(
+    st.tuples(st.integers(1, TRUNK), st.lists(st.integers(0, BRANCH), max_size=9)), min_size=BATCH, max_size=BATCH
+)
+
+
+@pytest.fixture(scope="module")
+def in_loops():
+    """Compiled with blocks of 4 queries and few written out, so that 121 tokens go in 7 loops, and one behind the trunk
+    where it is known how far the rows reach.
+    """
+    names = "QUERY_BLOCK", "ONE_BLOCK", "BLOCKS_AT_ONCE", "LOOPS"
+    kept = [getattr(attention, name) for name in names]
+    for name, value in zip(names, (4, 4, 2, 7), strict=True):
+        setattr(attention, name, value)
+
+    def compiled(reach):
+        @jax.jit
+        def call(q, k, v, segment, branch, pull):
+            visibility = Visibility(segment, branch)
+            return pulled(lambda q, k, v: row_attention(q, k, v, visibility, reach), pull, q, k, v)
+
+        shape, key_shape = (BATCH, 121, HEADS, SIZE), (BATCH, 121, KEY_HEADS, SIZE)
+        zeros, ids = partial(np.zeros, dtype=np.float32), np.zeros((BATCH, 121), np.int32)
+        call(zeros(shape), zeros(key_shape), zeros(key_shape), ids, ids, zeros(shape))
+        return call
+
+    calls = [compiled(reach) for reach in (None, Reach(TRUNK, BRANCH))]
+    for name, value in zip(names, kept, strict=True):
+        setattr(attention, name, value)
+    return calls
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=trees, seed=st.integers(0, 1000), sharpness=st.sampled_from([0.1, 1.0, 8.0]))
+def test_trees_in_loops_with_and_without_their_reach(in_loops, rows, seed: int, sharpness: float):
+    labels = np.zeros((2, BATCH, 121), np.int32)
+    for row, (trunk, branches) in enumerate(rows):
+        branch = np.repeat(np.arange(len(branches) + 1), [trunk, *branches])
+        labels[:, row, : len(branch)] = np.ones_like(branch), branch
+    shape, key_shape = (BATCH, 121, HEADS, SIZE), (BATCH, 121, KEY_HEADS, SIZE)
+    q, k, v, pull = arrays(seed, sharpness, shape, key_shape, key_shape, shape)
+    want = naive_rows(q, k, v, *labels, pull)
+    for call in in_loops:
+        close(call(q, k, v, *labels, pull), want)
 
 
 def test_rows_longer_than_two_query_blocks():

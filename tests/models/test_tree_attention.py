@@ -4,6 +4,7 @@ TPU kernels are interpreted here, and compiled for TPUs in tests/planning; the t
 kernel in cuDNN's place.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.models.test_attention import arrays, close, naive_rows, pulled
 from vrjax.models import tree_attention_gpu, tree_attention_tpu
 from vrjax.models.attention import Reach, Visibility, row_attention
-from vrjax.models.tree_attention_tpu import Blocks, block_table, choose_blocks, describe_rows
+from vrjax.models.tree_blocks import Blocks, block_table, choose_blocks, describe_rows
 
 BATCH, LENGTH, HEADS, KEY_HEADS, SIZE = 2, 61, 4, 2, 8
 SHAPE, KEY_SHAPE = (BATCH, LENGTH, HEADS, SIZE), (BATCH, LENGTH, KEY_HEADS, SIZE)
@@ -82,20 +83,23 @@ def test_both_forms_on_trees(form):
     check()
 
 
-def test_a_row_as_the_update_has_it():
-    """Blocks as on a TPU, steps bounded by what is known of the rows, against the plain form."""
-    lengths = [[700, 90, 128, 5, 77], [512, 128, 128, 128, 128]]
-    length = 1100
+def test_rows_as_the_update_has_them():
+    """Blocks as on a TPU, of which no more are read than the rows' reach allows: fewer than the row has. Against the
+    plain form.
+    """
+    lengths = [[700, *[90, 128, 5, 77, 128] * 4], [512, *[128] * 19]]
+    length = 3000
     segment, branch = (np.stack(x) for x in zip(*(labelled(row, length) for row in lengths), strict=True))
-    reach = Reach(700, 128)
-    blocks = choose_blocks(length, HEADS // KEY_HEADS, reach, interpret=True)
-    assert blocks.steps < choose_blocks(length, HEADS // KEY_HEADS, None).steps + 1
-    shape, key_shape = (2, length, HEADS, SIZE), (2, length, KEY_HEADS, SIZE)
+    blocks = choose_blocks(length, HEADS // KEY_HEADS, Reach(700, 128), interpret=True)
+    assert (blocks.queries, blocks.keys, blocks.steps) == (512, 512, 5)
+    shape, key_shape = (2, length, 2, SIZE), (2, length, 1, SIZE)
     q, k, v, pull = arrays(3, 2.0, shape, key_shape, key_shape, shape)
     pull *= segment[..., None, None] > 0
     found = jax.jit(partial(by_kernels, blocks=blocks))(q, k, v, segment, branch, pull)
     plain = pulled(lambda q, k, v: row_attention(q, k, v, Visibility(segment, branch)), pull, q, k, v)
     close(found, plain)
+    reads = describe_rows(Visibility(segment, branch), replace(blocks, steps=6), 2).table.reads_count
+    assert int(reads.max()) <= blocks.steps
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import product
 from pathlib import Path
 
@@ -43,10 +44,12 @@ def test_supervised(world, tmp_path) -> None:
 def test_policy(world, tmp_path) -> None:
     """The first reward is asked for in the first rollout; the update has not been run then."""
     first: list[str] = []
+    alone = threading.Lock()
 
     def reward(prompt, response, record):
-        if not first:
-            first.extend(compiled_so_far(tmp_path / "run"))
+        with alone:  # rewards are asked for side by side
+            if not first:
+                first.extend(compiled_so_far(tmp_path / "run"))
         return colours_reward(prompt, response, record)
 
     rollout = RolloutConfig(prompts=4, group=2, max_tokens=8, top_p=1.0)

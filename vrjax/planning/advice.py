@@ -6,8 +6,8 @@ import math
 
 from jax.sharding import Mesh
 
+from vrjax.chips import GIB, Chip
 from vrjax.planning.program_plan import ProgramPlan
-from vrjax.planning.topology import GIB, Chip
 from vrjax.training.config import SftConfig
 from vrjax.training.placement import row_shards
 from vrjax.training.policy.config import GrpoConfig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vrjax.chips import GIB
 from vrjax.errors import InputError
 from vrjax.planning.planner import Plan
 from vrjax.planning.program_plan import ProgramPlan
-from vrjax.planning.topology import GIB
 
 _COLOURS = {
     "arguments": "#4269d0",

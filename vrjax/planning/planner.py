@@ -13,6 +13,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from vrjax.chips import GIB
 from vrjax.errors import InputError
 from vrjax.models.parameters import parameter_count
 from vrjax.planning.advice import advise
@@ -21,7 +22,7 @@ from vrjax.planning.policy_plan import plan_policy
 from vrjax.planning.program_plan import ProgramPlan, device_bytes, fits, in_gib
 from vrjax.planning.recorder import PlanLedger, TooLargeError
 from vrjax.planning.supervised_plan import plan_supervised
-from vrjax.planning.topology import GIB, Topology, host_mesh, open_topology
+from vrjax.planning.topology import Topology, host_mesh, open_topology
 from vrjax.planning.workload import AssumedVideo, Workload, find_workload
 from vrjax.sharding import local_mesh, make_mesh, processes_of
 from vrjax.training.config import FreshModel, SftConfig
@@ -90,8 +91,10 @@ class Plan:
 
     @property
     def step_seconds(self) -> float | None:
-        """Least seconds of a step: the phases but the start, one after the other."""
-        found = [phase["roofline_s"] for name, phase in self.phases().items() if name not in ("start", "validation")]
+        """Least seconds of a step: the phases but the start and what comes now and then, one after the other."""
+        found = [
+            phase["roofline_s"] for name, phase in self.phases().items() if name not in ("start", "validation", "audit")
+        ]
         return None if not found or any(value is None for value in found) else sum(found)
 
     def as_json(self) -> dict[str, Any]:

@@ -9,32 +9,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from vrjax.errors import InputError
-from vrjax.generation.buckets import bucket as fill
 from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import Vision
-from vrjax.generation.sampling import row_keys
 from vrjax.generation.vision_features import batches
 from vrjax.loading import LoadedModel
 from vrjax.models.qwen2_5_vl.layout import Grid
 from vrjax.planning.recorder import PlanLedger
 from vrjax.planning.workload import Workload
 from vrjax.sharding import processes_of
-from vrjax.training.buckets import RowSize
-from vrjax.training.placement import ROWS, check_batch
+from vrjax.training.placement import check_batch
 from vrjax.training.policy.compiled import PolicyPrograms
 from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.policy.known_programs import group_sizes
 from vrjax.training.policy.preparation import PolicyParts, assemble_policy
 from vrjax.training.policy.sampler import Sampler
-from vrjax.training.policy.shapes import abstract_batch, encode_shapes, prompt_of, vision_of
+from vrjax.training.policy.shapes import (
+    abstract_batch,
+    encode_shapes,
+    go_through_sampling,
+    go_through_update,
+    prompts_at_once,
+    vision_of,
+)
 
 
 def plan_policy(
@@ -59,7 +60,6 @@ def plan_policy(
             f"rollout.prompts {rollout.prompts} is not divisible by {processes} processes, each of which samples its "
             "own. Change the number."
         )
-    ledger.phase = "start"
     parts = assemble_policy(config, model, mesh, work.steps, ledger.run)
     programs = PolicyPrograms(config, parts, ledger)
     ledger.alive = {"training state": parts.state}
@@ -67,36 +67,32 @@ def plan_policy(
     ledger.alive["reference policy"] = reference
 
     # ---- Rollout: each process samples its own prompts
-    ledger.phase = "rollout"
     sampler = Sampler(model, parts.abstract, parts.policy, mesh, rollout, ledger, local)
     sampler.load(parts.state)
     ledger.alive["sampling weights"] = sampler.engine.params
     prompts = rollout.prompts // processes
     with_vision = _encode(sampler.engine, work.grids, prompts, ledger)
     ledger.alive["vision features"] = _kept_features(sampler.engine, with_vision, prompts)
+    rows = prompts_at_once(sampler.engine, config, prompts)
+    batches_of_prompts = -(-prompts // rows)  # the last one is filled up
+    chunk = min(sampler.engine.options.chunk, rollout.max_tokens)
+    ledger.calls = {
+        "prefill": batches_of_prompts, "start": batches_of_prompts,
+        "decode": batches_of_prompts * -(-rollout.max_tokens // chunk), "update": config.inner_epochs,
+    }  # fmt: skip
+    ledger.loop_trips = {"decode": chunk}
     largest = max(work.buckets, key=lambda bucket: bucket.length)
     for bucket in work.buckets if every_size else (largest,):
-        _sample(sampler.engine, config, bucket, max(with_vision, key=len), prompts, ledger)
+        length = bucket.length - rollout.max_tokens
+        go_through_sampling(sampler.engine, config, length, max(with_vision, key=len), rows)
+    masks = sampler.engine.masks
     ledger.alive.pop("sampling weights")
 
     # ---- Update
     for bucket in work.buckets:
         for size in group_sizes(config, bucket, model.config.vision.merge_size**2, every_size=every_size):
             batch = abstract_batch(config, model, mesh, size, bucket, parts)
-            targets, ledger.calls = batch.targets, 1
-            if reference is not None:
-                ledger.phase = "reference"
-                targets = replace(targets, reference=programs.reference(reference, parts.state, batch))
-            rows = jax.ShapeDtypeStruct(batch.rows.place.shape, jnp.float32, sharding=NamedSharding(mesh, ROWS))
-            if config.inner_epochs > 1:
-                ledger.phase = "log_probs"
-                programs.log_probs(parts.state, batch)
-                targets = replace(targets, old=rows)
-            if config.lookahead:
-                targets = replace(targets, sampler=rows)
-            ledger.phase, ledger.calls = "update", config.inner_epochs
-            programs.update(parts.state, batch, targets)
-    ledger.calls = 1
+            go_through_update(config, programs, batch, parts.state, reference, masks, mesh)
     return parts
 
 
@@ -107,9 +103,8 @@ def _encode(
     encode_shapes(engine)
     found = [vision_of(kind, engine.config.vision.patch_values) for kind in grids]
     for vision in found:
-        ledger.calls = prompts * len(batches(vision))
+        ledger.calls = {"vision": prompts * len(batches(vision))}
         engine.encode(vision)
-    ledger.calls = 1
     return found
 
 
@@ -120,22 +115,3 @@ def _kept_features(engine: Engine, kinds: Sequence[tuple[Vision, ...]], prompts:
     tokens = prompts * max(sum(math.prod(item.grid) for item in vision) // unit for vision in kinds)
     room = engine.options.feature_cache_bytes // (width * dtype.itemsize)
     return jax.ShapeDtypeStruct((min(tokens, room), width), dtype)
-
-
-def _sample(
-    engine: Engine, config: GrpoConfig, bucket: RowSize, vision: Sequence[Vision], prompts: int, ledger: PlanLedger
-) -> None:
-    """Compile prefill and decoding for prompts that fill a bucket."""
-    rollout, sampling = config.rollout, config.rollout.sampling()
-    at_once = min(max(1, engine.options.batch_rows // rollout.group), fill(prompts, 1))
-    length = bucket.length - rollout.max_tokens
-    prompt = prompt_of(length, vision, engine.config.vision.merge_size**2)
-    batches = -(-prompts // at_once)  # the last one is filled up
-    ledger.calls = batches
-    prefix = engine.prefill([prompt] * at_once, at_once)
-    keys = row_keys(0, 0, np.zeros(at_once, np.uint32), np.arange(rollout.group, dtype=np.uint32))
-    state = engine.start(prefix, keys, sampling)
-    chunk = min(engine.options.chunk, rollout.max_tokens)
-    ledger.calls, ledger.loop_trips = batches * -(-rollout.max_tokens // chunk), chunk
-    engine.go_on(prefix, state, sampling, chunk)
-    ledger.calls, ledger.loop_trips = 1, 1

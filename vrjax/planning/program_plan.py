@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from vrjax.planning.topology import GIB, Chip
+from vrjax.chips import GIB, Chip
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 
+from vrjax.chips import GIB
 from vrjax.flops import FlopRules, jaxpr_flops
 from vrjax.hlo_text import read_traffic
-from vrjax.ledger import Ledger, as_shape, lowered_hash
+from vrjax.ledger import as_shape, lowered_hash
 from vrjax.planning.program_plan import ProgramPlan, device_bytes
-from vrjax.planning.topology import GIB
+from vrjax.training.warm_up import ShapeLedger, placed_shapes
 
 # "Used 16.5G of 15.75G hbm", or "the total memory required for HLO temporaries (25.49G) exceeds available HBM (15.75G)"
 _USED = re.compile(r"(?:Used |memory required for [\w ]*\()([\d.]+)([KMGT]?)(?: of |\) exceeds)")
@@ -28,50 +29,51 @@ class TooLargeError(Exception):
     """The training state alone does not fit: there is no use in compiling what works on it."""
 
 
-class PlanLedger(Ledger):
-    """limit: bytes of a device, past which no more is planned once the training state (`place`) needs them; phase,
-    calls: of the programs that come next; alive: what is held on the devices meanwhile, by name; loop_trips: turns of a
-    loop whose end the program decides.
+# Of what is not part of the rollout.
+PHASES = {
+    "place": "start", "adapters": "start", "reference_of": "start", "train": "update", "validate": "validation",
+    "reference": "reference", "log_probs": "log_probs", "processed": "audit", "update": "update",
+}  # fmt: skip
+
+
+class PlanLedger(ShapeLedger):
+    """limit: bytes of a device, past which no more is planned once the training state (`place`) needs them; calls: of
+    programs that are called more than once a step, and loop_trips: turns of a loop whose end the program decides, by
+    program; alive: what is held on the devices meanwhile, by name.
     """
 
     def __init__(self, say: Callable[[str], None] = lambda line: None, limit: float | None = None) -> None:
         super().__init__()
         self.limit = limit
-        self.phase, self.calls, self.loop_trips = "", 1, 1
+        self.calls: dict[str, int] = {}
+        self.loop_trips: dict[str, int] = {}
         self.alive: dict[str, Any] = {}
         self.programs: list[ProgramPlan] = []
         self._say = say
-        self._results: dict[tuple[str, Any], Any] = {}
 
-    def run(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
-        """Shapes of what `jitted(*args)` would return; compiled once for each name and key."""
-        if (program, key) not in self._results:
-            self._results[program, key] = self._compile(program, key, jitted, args)
-            held = self.programs[-1].peak
-            if program == "place" and self.limit is not None and (held is None or held > self.limit):
-                raise TooLargeError
-        return self._results[program, key]
+    def answer(self, program: str, key: Any, jitted: Any, shapes: tuple[Any, ...]) -> Any:
+        """The same, and enters the program's plan. Raises TooLargeError where there is no use in going on."""
+        results = self._compile(program, key, jitted, shapes)
+        held = self.programs[-1].peak
+        if program == "place" and self.limit is not None and (held is None or held > self.limit):
+            raise TooLargeError
+        return results
 
-    def compiled(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
-        """A function that answers with the shapes."""
-        results = self.run(program, key, jitted, *args)
-        return lambda *_: results
-
-    def _compile(self, program: str, key: Any, jitted: Any, args: tuple[Any, ...]) -> Any:
-        abstract = jax.tree.map(as_shape, args)
+    def _compile(self, program: str, key: Any, jitted: Any, abstract: tuple[Any, ...]) -> Any:
         here = frozenset(id(leaf) for leaf in jax.tree.leaves(abstract))
         resident = {name: device_bytes(tree, here) for name, tree in self.alive.items()}
         resident = {name: value for name, value in resident.items() if value}
         start = time.perf_counter()
         traced = jitted.trace(*abstract)
-        rules = FlopRules(loop_trips=self.loop_trips, branches="mean")
-        flops = jaxpr_flops(traced.jaxpr, rules)
+        trips = self.loop_trips.get(program, 1)
+        flops = jaxpr_flops(traced.jaxpr, FlopRules(loop_trips=trips))
         lowered = traced.lower()
         trace_s = time.perf_counter() - start
         devices = _devices(abstract)
         common = {
-            "name": program, "key": str(key), "phase": self.phase, "hash": lowered_hash(lowered), "calls": self.calls,
-            "devices": devices, "resident": resident, "flops": flops / devices, "trace_s": trace_s,
+            "name": program, "key": str(key), "phase": PHASES.get(program, "rollout"),
+            "hash": lowered_hash(lowered), "calls": self.calls.get(program, 1), "devices": devices,
+            "resident": resident, "flops": flops / devices, "trace_s": trace_s,
         }  # fmt: skip
         start = time.perf_counter()
         try:
@@ -88,7 +90,7 @@ class PlanLedger(Ledger):
             return jax.tree.map(as_shape, lowered.out_info)
         seconds = time.perf_counter() - start
         memory = compiled.memory_analysis()
-        traffic = read_traffic(compiled.as_text(), self.loop_trips)
+        traffic = read_traffic(compiled.as_text(), trips)
         held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
         unread = device_bytes(abstract) - memory.argument_size_in_bytes
         if unread > 0.01 * memory.argument_size_in_bytes:  # more than the compiler's padding
@@ -109,11 +111,7 @@ class PlanLedger(Ledger):
             peak=alone + sum(resident.values()),
         )
         self._enter(plan)
-        return jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-            lowered.out_info,
-            compiled.output_shardings,
-        )
+        return placed_shapes(lowered.out_info, compiled)
 
     def _enter(self, plan: ProgramPlan) -> None:
         self.programs.append(plan)

@@ -21,7 +21,6 @@ def plan_supervised(
 ) -> TrainState:
     """Compile all programs. Raises InputError where mesh, batch and model do not fit together, before any of them."""
     check_batch(config.batch.videos, config.batch.micro_batches, mesh)
-    ledger.phase = "start"
     optimizer = make_optimizer(config.optimizer, work.steps)
     state, shardings = place_state(model.params, optimizer, config.freeze_vision, mesh, model.config, ledger.run)
     options = forward_options(config.compute, config.remat, model, mesh, config.attention)
@@ -32,9 +31,7 @@ def plan_supervised(
     ledger.alive = {"training state": state}
     for bucket in work.buckets:
         rows = abstract_rows(config, model, mesh, bucket)
-        ledger.phase = "update"
         ledger.run("train", bucket, train_step, state, rows)
         if config.validation:
-            ledger.phase = "validation"
             ledger.run("validate", bucket, loss_sums, state.params, state.frozen, rows)
     return state

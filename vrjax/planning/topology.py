@@ -19,37 +19,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from vrjax.chips import CHIPS, Chip, chip_of
 from vrjax.errors import InputError
 
-GIB = 1 << 30
 LIBTPU = "libtpu is not installed, and without it nothing is compiled for a TPU. Run: pip install 'vrjax[plan]'"
 
 
-@dataclass(frozen=True)
-class Chip:
-    """One chip. memory: bytes that a program can use; flops: bfloat16 operations a second; bandwidth: of its memory,
-    network: of all links to other chips together, both in bytes a second. None where it depends on the machine.
-    """
-
-    name: str
-    memory: float | None
-    flops: float | None
-    bandwidth: float | None
-    network: float | None
-
-
-# Speeds: cloud.google.com/tpu/docs (v5e, v5p, v6e: "System architecture"); ICI as the sum over a chip's links, one way.
-# Memory: the limit that the compiler itself names when a program does not fit; the rest is the runtime's.
-CHIPS = {
-    "v5e": Chip("TPU v5e", 15.75 * GIB, 197e12, 819e9, 200e9),
-    "v5p": Chip("TPU v5p", 95.74 * GIB, 459e12, 2765e9, 600e9),
-    "v6e": Chip("TPU v6e", 31.25 * GIB, 918e12, 1640e9, 448e9),
-}
-# NVIDIA's data sheets of the SXM modules: dense bfloat16, NVLink one way. Memory: less a GB for driver and runtime.
-GPUS = {
-    "h100": Chip("NVIDIA H100 SXM", 79e9, 989e12, 3350e9, 450e9),
-    "h200": Chip("NVIDIA H200 SXM", 140e9, 989e12, 4800e9, 450e9),
-}
+SLICES, GPUS = ("v5e", "v5p", "v6e"), ("h100", "h200")  # of vrjax.chips, those that can be planned for
 
 
 @dataclass(frozen=True)
@@ -72,13 +48,11 @@ def open_topology(name: str) -> Topology:
     """
     if name == "here":
         devices = jax.devices()
-        kind = devices[0].device_kind.lower()
-        chip = next((chip for word, chip in {**CHIPS, **GPUS}.items() if word in kind), None)
+        chip = chip_of(devices[0].device_kind) or Chip(devices[0].device_kind, None, None, None, None)
         limit = (devices[0].memory_stats() or {}).get("bytes_limit")
-        chip = chip or Chip(devices[0].device_kind, None, None, None, None)
         return Topology(name, replace(chip, memory=float(limit) if limit else chip.memory), tuple(devices))
     found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
-    if found is None or found[1] not in ("cpu", *CHIPS, *GPUS):
+    if found is None or found[1] not in ("cpu", *SLICES, *GPUS):
         raise InputError(
             f"topology {name!r} is not known. Give v5e:4x8, v6e:4x4, v5p:2x2x4 (chips of a TPU slice), h100:8, h200:8, "
             "cpu:8 (fake devices) or here."
@@ -88,7 +62,7 @@ def open_topology(name: str) -> Topology:
         if len(sizes) > 1 or sizes[0] < 1:
             raise InputError(f"topology {name!r}: give a number of devices, such as {kind}:8.")
         machine = _cpu(name, sizes[0])
-        return Topology(name, GPUS[kind], machine.devices, stand_in=True) if kind in GPUS else machine
+        return Topology(name, CHIPS[kind], machine.devices, stand_in=True) if kind in GPUS else machine
     if importlib.util.find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH"):
         raise InputError(f"topology {name!r}: {LIBTPU}")
     wanted = 3 if kind == "v5p" else 2

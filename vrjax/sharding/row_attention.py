@@ -28,7 +28,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from vrjax.errors import InputError, RunError
-from vrjax.models import tree_attention_gpu, tree_attention_tpu
+from vrjax.models import tree_attention_gpu, tree_attention_tpu, tree_blocks
 from vrjax.models.attention import AttendRows, Reach, Visibility, plain_attention
 from vrjax.models.decoder import DecoderConfig
 from vrjax.sharding.rules import Rules, leading_axes
@@ -98,8 +98,8 @@ class RowAttention:
         """What a form needs to know of the rows, cut by rows like them, and the form itself."""
         if self.form == "tpu":
             length = visibility.segment.shape[1]
-            blocks = tree_attention_tpu.choose_blocks(length, queries_per_key, reach, interpret=self.interpret)
-            facts = tree_attention_tpu.describe_rows(visibility, blocks, queries_per_key)
+            blocks = tree_blocks.choose_blocks(length, queries_per_key, reach, interpret=self.interpret)
+            facts = tree_blocks.describe_rows(visibility, blocks, queries_per_key)
             return facts, partial(tree_attention_tpu.tree_attention, blocks=blocks)
         if self.form == "gpu" and reach is not None and reach.branches is not None:
             return tree_attention_gpu.describe_rows(visibility, reach), tree_attention_gpu.tree_attention

@@ -145,7 +145,8 @@ def forward_options(
     """
     on_cpu = is_cpu(mesh)
     narrow = not on_cpu if compute == "auto" else compute == "bfloat16"
-    rows = make_row_attention(mesh, update_rules(), model.config.text, attention)
+    form = attention if narrow or mesh.devices.flat[0].platform != "gpu" else "plain"  # cuDNN has no float32
+    rows = make_row_attention(mesh, update_rules(), model.config.text, form)
     return ForwardOptions(
         dtype=jnp.bfloat16 if narrow else jnp.float32,
         remat=remat,

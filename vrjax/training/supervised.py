@@ -19,7 +19,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from vrjax.checkpoints import TrainingCheckpoints
-from vrjax.flops import FlopRules, count_flops
+from vrjax.flops import count_flops
 from vrjax.ledger import Ledger, as_shape
 from vrjax.models.parameters import cast_parameters
 from vrjax.run_directory import DAMAGE, RunDirectory
@@ -198,8 +198,7 @@ class _Work:
     def of(self, bucket: RowSize, state: TrainState, rows: Rows) -> float:
         if bucket not in self._known:
             shapes = jax.tree.map(as_shape, (state, rows))
-            rules = FlopRules(branches="mean")
-            self._known[bucket] = count_flops(self._train_step, *shapes, rules=rules) / jax.process_count()
+            self._known[bucket] = count_flops(self._train_step, *shapes) / jax.process_count()
         return self._known[bucket]
 
 

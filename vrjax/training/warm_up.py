@@ -12,36 +12,54 @@ import jax
 from vrjax.ledger import Ledger, as_shape
 
 
-class Rehearsal(Ledger):
-    """Compiles into `ledger` what it is asked to run, runs nothing, and answers with shapes.
+class ShapeLedger(Ledger):
+    """Runs nothing: what it is asked to run is answered with the shapes of the results, found once for each program.
 
-    The trainer's and the engine's own code goes through a step before it, with shapes in place of arrays; afterwards
-    `ledger` holds the programs of that step. say: gets a line for each that was compiled.
+    The trainer's and the engine's own code goes through a step before it, with shapes in place of arrays.
     """
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._ledger, self._say = ledger, say
         self._results: dict[tuple[str, Any], Any] = {}
 
+    def answer(self, program: str, key: Any, jitted: Any, shapes: tuple[Any, ...]) -> Any:
+        """Shapes of `jitted(*shapes)`, with their shardings."""
+        raise NotImplementedError
+
     def run(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
-        """Shapes of what `jitted(*args)` would return, with their shardings."""
+        """Shapes of what `jitted(*args)` would return."""
         if (program, key) not in self._results:
-            shapes, before = jax.tree.map(as_shape, args), len(self._ledger.entries)
-            compiled = self._ledger.prepare(program, key, jitted, *shapes)
-            for entry in self._ledger.entries[before:]:
-                self._say(f"warm-up: {entry.program} compiled in {entry.seconds:.1f} s, for {entry.shapes}")
-            self._results[program, key] = jax.tree.map(
-                lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-                jax.eval_shape(jitted, *shapes),
-                compiled.output_shardings,
-            )
+            self._results[program, key] = self.answer(program, key, jitted, jax.tree.map(as_shape, args))
         return self._results[program, key]
 
     def compiled(self, program: str, key: Any, jitted: Any, *args: Any) -> Any:
         """A function that answers with the shapes."""
         results = self.run(program, key, jitted, *args)
         return lambda *_: results
+
+
+def placed_shapes(results: Any, compiled: Any) -> Any:
+    """Shapes of a program's results where the compiler puts them."""
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        results,
+        compiled.output_shardings,
+    )
+
+
+class Rehearsal(ShapeLedger):
+    """Compiles into `ledger`, a run's own, which then holds the programs of a step. say: gets a line for each."""
+
+    def __init__(self, ledger: Ledger, say: Callable[[str], None] = lambda line: None) -> None:
+        super().__init__()
+        self._ledger, self._say = ledger, say
+
+    def answer(self, program: str, key: Any, jitted: Any, shapes: tuple[Any, ...]) -> Any:
+        before = len(self._ledger.entries)
+        compiled = self._ledger.prepare(program, key, jitted, *shapes)
+        for entry in self._ledger.entries[before:]:
+            self._say(f"warm-up: {entry.program} compiled in {entry.seconds:.1f} s, for {entry.shapes}")
+        return placed_shapes(jax.eval_shape(jitted, *shapes), compiled)
 
 
 @contextmanager

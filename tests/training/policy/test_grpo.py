@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.training.finished_run import parameters
 from tests.training.policy_run import colours_reward, policy_config
 from vrjax.errors import InputError, RunError, VrjaxError
 from vrjax.generation import prefix_cache
@@ -29,11 +30,6 @@ pytestmark = pytest.mark.usefixtures("compiled")
 
 def metrics_of(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def parameters(run: Path) -> dict[str, np.ndarray]:
-    params = load_run(run)[0].params
-    return {"/".join(map(str, path)): np.asarray(w.get_value()) for path, w in nnx.to_flat_state(params)}
 
 
 def assert_same_bits(a: Path, b: Path) -> None:

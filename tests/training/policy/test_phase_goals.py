@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.benchmarks.phases import judged
+from vrjax.chips import chip_of
 from vrjax.planning import open_topology
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +34,18 @@ def test_the_devices_of_this_machine_are_a_topology() -> None:
     here = open_topology("here")
     assert here.devices == open_topology("cpu:1").devices
     assert here.chip.flops is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "flops"),
+    [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("TPU v6 lite", 918e12), ("NVIDIA H100 80GB HBM3", 989e12)],
+)
+def test_a_device_is_known_by_its_kind(kind: str, flops: float) -> None:
+    """As their makers state them. "TPU v5" is a v5p, and the beginning of a v5e's name."""
+    chip = chip_of(kind)
+    assert chip is not None
+    assert chip.flops == flops
+    assert chip_of("cpu") is None
 
 
 @pytest.mark.gpu

@@ -12,11 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from flax import nnx
 
-from vrjax.loading import load_run
+from tests.training.finished_run import largest_difference
 
 ROOT = Path(__file__).parents[3]
 STEPS, KILLS = 20, 20
@@ -37,17 +35,6 @@ def finish(process: subprocess.Popen) -> str:
     output = process.communicate(timeout=560)[0]
     assert process.returncode == 0, output[-3000:]
     return output
-
-
-def parameters(run: Path) -> dict[str, np.ndarray]:
-    params = load_run(run)[0].params
-    return {"/".join(map(str, path)): np.asarray(w.get_value()) for path, w in nnx.to_flat_state(params)}
-
-
-def largest_difference(a: Path, b: Path) -> float:
-    mine, theirs = parameters(a), parameters(b)
-    assert mine.keys() == theirs.keys()
-    return max(float(np.abs(mine[name] - theirs[name]).max()) for name in mine)
 
 
 def metrics(run: Path) -> list[dict]:

@@ -12,31 +12,19 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from vrjax.chips import chip_of
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig
 from vrjax.training.advantages import varied_groups
 from vrjax.training.policy.groups import Group
 from vrjax.training.processes import total, union
 
-# Peak dense bfloat16 operations a second of one device, as its maker states them.
-PEAK_FLOPS = {
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5e": 197e12,
-    "TPU v5": 459e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
-    "TPU v6e": 918e12,
-    "NVIDIA A100": 312e12,
-    "NVIDIA H100": 989e12,
-    "NVIDIA H200": 989e12,
-}
-
 
 def peak_flops() -> float | None:
-    """Of this process's devices together; None for a kind that is not listed, such as CPUs."""
-    kind = jax.local_devices()[0].device_kind
-    found = [value for name, value in PEAK_FLOPS.items() if kind.startswith(name)]
-    return max(found) * jax.local_device_count() if found else None
+    """Dense bfloat16 operations a second of this process's devices together, as their maker states them; None for a
+    kind that is not listed, such as CPUs.
+    """
+    chip = chip_of(jax.local_devices()[0].device_kind)
+    return None if chip is None or chip.flops is None else chip.flops * jax.local_device_count()
 
 
 @dataclass
