@@ -28,11 +28,15 @@ def small_config(tied: bool = False) -> Qwen2_5VLConfig:
 
 
 def random_params(config, dtype=jnp.float32, seed=0):
-    """Random numbers everywhere: constant norms and biases would hide a parameter that goes to the wrong place."""
+    """Random numbers everywhere: constant norms and biases would hide a parameter that goes to the wrong place.
+
+    They are rounded to float32 first: a float64 that goes to bfloat16 by way of float32 may end elsewhere than one that
+    goes there at once (which of the two `astype` does depends on the version of ml_dtypes).
+    """
     _, shapes = abstract_model(config)
     leaves, tree = jax.tree.flatten(shapes)
     rng = np.random.default_rng(seed)
-    arrays = [jnp.asarray((rng.normal(size=leaf.shape) * 0.2).astype(dtype)) for leaf in leaves]
+    arrays = [jnp.asarray((rng.normal(size=leaf.shape) * 0.2).astype(np.float32).astype(dtype)) for leaf in leaves]
     return jax.tree.unflatten(tree, arrays)
 
 
