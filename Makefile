@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBTPU := $(VENV)/libtpu
+# Test processes at once; a file's tests stay together, since they share what they set up.
+WORKERS ?= 2
 
 .PHONY: setup demo test test-slow test-demo lint bench clean
 
@@ -23,7 +25,7 @@ demo: setup
 	$(BIN)/python -m experiments.demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow and not demo and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not demo and not gpu"
 
 # TPUs' compiler, for tests that plan for them. It lies apart: where it is installed, every JAX program looks for a TPU.
 $(LIBTPU): $(STAMP)

@@ -24,8 +24,9 @@ import numpy as np
 
 from experiments.benchmarks import patches
 from experiments.benchmarks.rows import Row, in_turn, run_benchmark
-from vrjax.generation.engine import Engine, Request
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision, build_prompt
+from vrjax.generation.requests import Request
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.loading import LoadedModel
 from vrjax.models.decoder import DecoderConfig

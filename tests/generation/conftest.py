@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from vrjax.generation.engine import Engine, EngineOptions
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import ChatTokenizer, Vision
+from vrjax.generation.requests import EngineOptions
 from vrjax.loading import LoadedModel
 from vrjax.models.decoder import DecoderConfig
 from vrjax.models.parameters import abstract_parameters

@@ -5,8 +5,9 @@ import pytest
 
 from tests.models.reference import Prompt as ReferencePrompt
 from tests.models.reference import build_reference, compose, tiny_config
-from vrjax.generation.engine import Engine, Request
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import ChatTokenizer, Prompt, Vision
+from vrjax.generation.requests import Request
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.loading import LoadedModel
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from vrjax.errors import InputError
 from vrjax.generation.beam_search import RULES, BeamOptions, top_continuations
 from vrjax.generation.chat_forms import PLAIN
-from vrjax.generation.engine import Engine, EngineOptions, Request
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import ChatTokenizer, Prompt, build_prompt
+from vrjax.generation.requests import EngineOptions, Request
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.loading import LoadedModel
 from vrjax.models.attention import Visibility, row_attention

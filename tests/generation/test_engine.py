@@ -11,8 +11,8 @@ from flax import nnx
 
 from vrjax.errors import InputError, RunError
 from vrjax.generation.buckets import bucket
-from vrjax.generation.engine import Request
 from vrjax.generation.prompts import build_prompt
+from vrjax.generation.requests import Request
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.models.attention import Visibility, row_attention
 from vrjax.models.qwen2_5_vl import vision_inputs

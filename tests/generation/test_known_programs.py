@@ -5,9 +5,9 @@ import re
 import jax
 import numpy as np
 
-from vrjax.generation.engine import Request
 from vrjax.generation.known_programs import engine_programs, narrower
 from vrjax.generation.prompts import build_prompt
+from vrjax.generation.requests import Request
 from vrjax.generation.sampling import SamplingOptions
 
 

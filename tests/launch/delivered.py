@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,31 @@ def note_rows(folder: Path, hold: int = -1) -> None:
             yield batch, rows
 
     supervised.placed_ahead = noted
+
+
+def read_otherwise(process: int, record: str, *, fails: bool) -> None:
+    """Have one process read a record's video otherwise than the others: not at all, or with one pixel changed.
+
+    process: its number; -1: all of them.
+    """
+    import jax
+
+    from vrjax.errors import VideoError
+    from vrjax.training.data import Corpus
+
+    vision = Corpus.vision
+
+    def otherwise(self: Corpus, row: int) -> Any:
+        found = vision(self, row)
+        if self.survey.rows[row].name != record or process not in (-1, jax.process_index()):
+            return found
+        if fails:
+            raise VideoError("the test's video took too long", "timeout")
+        patches = found[0].patches.copy()
+        patches[0, 0] ^= 1
+        return [replace(found[0], patches=patches), *found[1:]]
+
+    Corpus.vision = otherwise
 
 
 def hold_rollout(folder: Path, hold: int) -> None:

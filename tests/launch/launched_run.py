@@ -18,7 +18,7 @@ PROGRAMS = "programs"  # compiled ones, for all runs of a test
 SFT = """
 from pathlib import Path
 from tests.training.shapes_run import tiny_config
-from vrjax.training import BatchConfig, CheckpointConfig, MeshConfig, OptimizerConfig
+from vrjax.training import BatchConfig, CheckpointConfig, InputConfig, MeshConfig, OptimizerConfig
 config = tiny_config(Path({world!r}), Path({run!r}), {changes})
 """
 GRPO = """
@@ -30,13 +30,22 @@ config = policy_config(Path({world!r}), Path({run!r}), {changes})
 
 
 def launch(
-    experiment: str, world: Path, run: Path, changes: str, *, processes: int, devices: int = 1, hooks: str = ""
+    experiment: str,
+    world: Path,
+    run: Path,
+    changes: str,
+    *,
+    processes: int,
+    devices: int = 1,
+    hooks: str = "",
+    restarts: int = 3,
 ) -> subprocess.Popen[str]:
     """Start a run. experiment: SFT or GRPO; changes: of its configuration, as Python; hooks: lines put behind it."""
     file, folder = run.with_suffix(".py"), run.parent
     file.write_text(experiment.format(world=str(world), run=str(run), changes=changes) + hooks)
     train = [sys.executable, "-m", "vrjax.cli", "train", "--compilation-cache", str(folder / PROGRAMS), str(file)]
-    launcher = [sys.executable, "-m", "launch.local", "--processes", str(processes), "--logs", f"{run}_logs"]
+    launcher = [sys.executable, "-m", "launch.local", "--processes", str(processes)]
+    launcher += ["--logs", f"{run}_logs", "--restarts", str(restarts)]
     # Compiles in half the time; bits are compared with those of runs with the same flags.
     flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     return subprocess.Popen(

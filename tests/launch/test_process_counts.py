@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.launch.delivered import delivered, seen
-from tests.launch.launched_run import SFT, finish, launch, losses, wait_for
+from tests.launch.launched_run import SFT, finish, launch, losses, rows_of, wait_for
 from tests.training.shapes_run import make_world
+from vrjax.records import load_records
 
 STEPS, VIDEOS = 20, 16  # four batches an epoch
 CHANGES = (
-    f"steps={STEPS}, batch=BatchConfig(videos=4, questions=4, max_programs=1), "
+    "steps={steps}, batch=BatchConfig(videos=4, questions=4, max_programs=1), "
     "optimizer=OptimizerConfig(learning_rate=1e-4, schedule='constant', weight_decay=0.0, b2=0.99), "
     "mesh=MeshConfig({mesh})"
 )
@@ -28,7 +29,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(world: Path, folder: Path, name: str, processes: int, mesh: str, hold: int = -1):
     hooks = f"from tests.launch.delivered import note_rows\nnote_rows(Path({str(folder / f'{name}_rows')!r}), {hold})\n"
-    return launch(SFT, world, folder / name, CHANGES.format(mesh=mesh), processes=processes, hooks=hooks)
+    changes = CHANGES.format(mesh=mesh, steps=STEPS)
+    return launch(SFT, world, folder / name, changes, processes=processes, hooks=hooks)
+
+
+def run_with_unlike_video(world: Path, run: Path, processes: int, mesh: str, reader: int, *, fails: bool):
+    """One epoch in which process `reader` reads one of the videos otherwise (see `read_otherwise`)."""
+    record = load_records(world / "clips" / "train.json")[0].video_id
+    hooks = f"from tests.launch.delivered import read_otherwise\nread_otherwise({reader}, {record!r}, fails={fails})\n"
+    changes = CHANGES.format(mesh=mesh, steps=VIDEOS // 4) + ", input=InputConfig(max_damaged_share=0.1)"
+    return record, launch(SFT, world, run, changes, processes=processes, hooks=hooks, restarts=0)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +58,26 @@ def test_losses_are_those_of_one_process(world: Path, one: Path, processes: int,
     print(f"{processes} processes ({mesh}): losses differ by {difference:.1e} at most")
     assert len(losses(one)) == STEPS
     assert difference < 1e-5
+
+
+@pytest.mark.slow
+def test_a_video_that_one_of_its_readers_cannot_read_trains_nothing(world: Path, one: Path) -> None:
+    """Two processes hold the same rows; the second runs out of time with one video."""
+    record, together = run_with_unlike_video(world, one.parent / "late", 2, "tensor=2", 1, fails=True)
+    finish(together)
+    finish(run_with_unlike_video(world, one.parent / "unreadable", 1, "", -1, fails=True)[1])
+    assert [row["record"] for row in rows_of(one.parent / "late", "damage.jsonl")] == [record]
+    difference = np.abs(losses(one.parent / "late") - losses(one.parent / "unreadable")).max()
+    assert difference < 1e-5
+    assert np.abs(losses(one.parent / "late") - losses(one)[: VIDEOS // 4]).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_processes_that_read_a_video_differently_stop(world: Path, one: Path) -> None:
+    record, together = run_with_unlike_video(world, one.parent / "unlike", 2, "tensor=2", 1, fails=False)
+    output = together.communicate(timeout=300)[0]
+    assert together.returncode != 0
+    assert f"record {record}: processes 0, 1 train on it together, but have read different things" in output
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ class Sizes:
     heads, kv_heads = heads, key_heads
 
 
-attention = make_row_attention(mesh, update_rules(), Sizes())  # type: ignore[arg-type]
+attention = make_row_attention(mesh, update_rules(), Sizes(), jnp.bfloat16)  # type: ignore[arg-type]
 assert attention.form == "tpu"
 
 

@@ -13,7 +13,15 @@ from vrjax.generation import ChatTokenizer, Engine, EngineOptions, Prompt, Reque
 from vrjax.loading import LoadedModel, abstract_model
 from vrjax.models.attention import plain_attention
 from vrjax.models.decoder import unsharded
-from vrjax.sharding import Sharder, make_mesh, make_row_attention, parameter_shardings, rollout_rules, update_rules
+from vrjax.sharding import (
+    Placement,
+    Sharder,
+    make_mesh,
+    make_row_attention,
+    parameter_shardings,
+    rollout_rules,
+    update_rules,
+)
 
 config = CONFIGS["tied, scaled"]
 graph, shapes = abstract_model(config)
@@ -33,7 +41,7 @@ def run(params, shard, attention=plain_attention):
 
     call = jax.jit(lambda params, *arrays: forward(nnx.merge(graph, params), *arrays, shard=shard))
     options = EngineOptions(unroll=False)
-    engine = Engine(LoadedModel(config, graph, params, chat), options, shard=shard, attention=attention)
+    engine = Engine(LoadedModel(config, graph, params, chat), options, placement=Placement(shard, attention))
     options = SamplingOptions(max_tokens=16, min_tokens=16, temperature=0)
     samples = engine.generate([Request(prompt=prompt) for prompt in prompts], options)
     drawn = [(sample.tokens.tolist(), sample.raw_log_probs) for (sample,) in samples]
@@ -49,7 +57,7 @@ for name, rules, sizes in (
 ):
     mesh = make_mesh(*sizes)
     placed = jax.device_put(params, parameter_shardings(params, mesh, rules, config))
-    logits, drawn = run(placed, Sharder(mesh, rules), make_row_attention(mesh, rules, config.text))
+    logits, drawn = run(placed, Sharder(mesh, rules), make_row_attention(mesh, rules, config.text, jnp.float32))
     weights = {key: placed["text"]["layers"][key].get_value() for key in ("gate", "k")}
     weights["embedding"] = placed["text"]["embedding"].get_value()
     report[name] = {

@@ -54,7 +54,7 @@ def row_of(length: int) -> tuple[PackedText, Reach]:
 
 def measure(parts: int, long: tuple[PackedText, Reach], short: tuple[PackedText, Reach]):
     mesh = make_mesh(1, 1, parts, 1, jax.devices()[:parts])
-    attention = make_row_attention(mesh, update_rules(), text)
+    attention = make_row_attention(mesh, update_rules(), text, jnp.float32)
     options = ForwardOptions(shard=Sharder(mesh, update_rules()), attention=attention, pick=attention.pick)
     placed = jax.device_put(params, parameter_shardings(params, mesh, update_rules(), config))
 

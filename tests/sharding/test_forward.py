@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from vrjax.errors import InputError, RunError
@@ -16,10 +17,12 @@ from vrjax.sharding import RowAttention, check_form, make_mesh, make_row_attenti
 ROOT = Path(__file__).parents[2]
 
 
-def run_on_devices(script: Path, count: int, timeout: float = 300):
+def run_on_devices(script: Path, count: int, *arguments: str, timeout: float = 300):
     flags = f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0"  # compiles sooner
     env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=timeout, env=env)
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=timeout, env=env
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -32,6 +35,19 @@ def report(request):
 @pytest.fixture(scope="module")
 def llama(request):
     return run_on_devices(request.path.parent / "llama_on_eight_devices.py", 8)
+
+
+def test_an_engine_on_four_devices_answers_as_on_one(request, tmp_path):
+    """The model lies where `--devices` says, and the engine goes by that: samples, beams and readings are the same."""
+    report = run_on_devices(request.path.parent / "engine_on_four_devices.py", 4, str(tmp_path))
+    alone, together = report["alone"], report["together"]
+    assert (alone["devices"], together["devices"]) == (1, 4)
+    assert (alone["share"], together["share"]) == (1, 1 / 2)
+    for tokens in ("samples", "samples of kept prefixes", "beams"):
+        assert alone[tokens] == together[tokens]
+    for numbers in ("log_probs", "log_probs of kept prefixes", "scores", "readings"):
+        one, other = (np.concatenate([np.ravel(row) for row in found[numbers]]) for found in (alone, together))
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rules", "share"), [("update", 1 / 4), ("rollout", 1 / 2)])
@@ -97,8 +113,8 @@ def test_heads_that_do_not_divide_are_named():
 
 
 def test_a_form_that_the_devices_do_not_have_is_named():
-    with pytest.raises(InputError, match="the form 'tpu' is not one of cpu devices"):
-        make_row_attention(make_mesh(), update_rules(), SimpleNamespace(heads=2, kv_heads=1), "tpu")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="cpu devices have no form 'tpu' for float32"):
+        make_row_attention(make_mesh(), update_rules(), SimpleNamespace(heads=2, kv_heads=1), jnp.float32, "tpu")  # type: ignore[arg-type]
 
 
 def test_a_fused_form_is_held_against_the_plain_one(monkeypatch):

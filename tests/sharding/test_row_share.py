@@ -5,7 +5,7 @@ import pytest
 from jax.sharding import AxisType, Mesh
 
 from vrjax.errors import InputError
-from vrjax.sharding import MESH_AXES, make_mesh, row_share
+from vrjax.sharding import MESH_AXES, make_mesh, row_holders, row_share
 
 
 class Device:
@@ -35,6 +35,23 @@ def devices(processes: int, each: int) -> list[Device]:
 def test_rows_of_each_process(processes: int, each: int, sizes: tuple[int, ...], shares: list[tuple[int, int]]) -> None:
     mesh = make_mesh(*sizes, devices=devices(processes, each))
     assert [row_share(mesh, process) for process in range(processes)] == shares
+
+
+@pytest.mark.parametrize(
+    ("processes", "each", "sizes", "holders"),
+    [
+        (4, 1, (1, 4, 1, 1), ()),
+        (2, 2, (1, 2, 1, 2), ()),
+        (1, 4, (1, 2, 1, 2), ()),
+        (4, 1, (1, 2, 1, 2), ((0, 1), (2, 3))),
+        (4, 1, (1, 1, 1, 4), ((0, 1, 2, 3),)),
+        (4, 2, (2, 1, 1, 4), ((0, 1), (2, 3))),
+    ],
+)
+def test_processes_that_hold_the_same_rows(
+    processes: int, each: int, sizes: tuple[int, ...], holders: tuple[tuple[int, ...], ...]
+) -> None:
+    assert row_holders(make_mesh(*sizes, devices=devices(processes, each))) == holders
 
 
 def test_rows_that_overlap_in_part_are_refused() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from vrjax.commands.devices import Devices
 from vrjax.errors import InputError
 from vrjax.video import FrameOptions
 
@@ -71,6 +72,8 @@ class Ace:
     """Print JSON instead of text."""
     frames: FrameOptions = field(default_factory=FrameOptions)
     """Which frames, and at what size. A checkpoint trained by vrjax brings its own; flags override them."""
+    devices: Devices = field(default_factory=Devices)
+    """Devices that hold --model; by default the first, where the scorer is."""
 
     def run(self) -> int:
         """Choose, print, and return the exit code."""
@@ -119,10 +122,9 @@ class Ace:
         from vrjax.evaluation.responder import Ask, Responder
         from vrjax.generation import BeamOptions, SamplingOptions
         from vrjax.generation.recipe import PromptRecipe
-        from vrjax.loading import load
         from vrjax.reranking import Candidate
 
-        model = load(self.model or "")
+        model = self.devices.load(self.model or "")
         recipe = PromptRecipe.read(model.directory) or PromptRecipe(instruction="")
         if self.frames != FrameOptions():
             recipe = replace(recipe, frames=self.frames)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from vrjax.commands.devices import Devices
 from vrjax.video import FrameOptions
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class AceDataset:
     """Print the summary as JSON."""
     frames: FrameOptions = field(default_factory=FrameOptions)
     """Which frames, and at what size. A checkpoint trained by vrjax brings its own; flags override them."""
+    devices: Devices = field(default_factory=Devices)
+    """Devices that hold --model; by default the first, where the scorer is."""
 
     def run(self) -> int:
         """Search, score, choose, print, and return the exit code."""
@@ -104,9 +107,8 @@ class AceDataset:
     def _responder(self) -> Responder:
         from vrjax.evaluation.responder import Responder
         from vrjax.generation.recipe import PromptRecipe
-        from vrjax.loading import is_run, load, load_run
 
-        model = load_run(self.model)[0] if is_run(self.model) else load(self.model)
+        model = self.devices.load(self.model)
         recipe = PromptRecipe.read(model.directory) or PromptRecipe(instruction="")
         if self.frames != FrameOptions():
             recipe = replace(recipe, frames=self.frames)

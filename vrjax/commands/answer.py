@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from vrjax.commands.devices import Devices
 from vrjax.errors import InputError
 from vrjax.video import FrameOptions
 
@@ -25,6 +26,7 @@ class Answer:
         vrjax answer clip.mp4 "What does the red circle do?" --model runs/demo/model
         vrjax answer clip.mp4 "What happens first?" --model Qwen/Qwen2.5-VL-3B-Instruct --samples 4 --temperature 1
         vrjax answer film.mkv "Who enters?" --model DIR --frames.start 60 --frames.end 90 --json
+        vrjax answer film.mkv "Who enters?" --model Qwen/Qwen2.5-VL-72B-Instruct --devices.tensor 8
     """
 
     video: tyro.conf.Positional[Path]
@@ -32,7 +34,7 @@ class Answer:
     question: tyro.conf.Positional[str]
     """What to ask."""
     model: str
-    """Directory of a checkpoint (config.json, safetensors, tokenizer) or a Hugging Face id."""
+    """Directory of a model (config.json, safetensors, tokenizer), Hugging Face id, or run (its best checkpoint)."""
     samples: int = 1
     """How many responses to draw; more than one needs a temperature above 0."""
     temperature: float = 0.0
@@ -49,6 +51,8 @@ class Answer:
     """Print JSON instead of text."""
     frames: FrameOptions = field(default_factory=FrameOptions)
     """Which frames, and at what size. A checkpoint trained by vrjax brings its own; flags override them."""
+    devices: Devices = field(default_factory=Devices)
+    """Devices that hold the model; by default the first."""
 
     def run(self) -> int:
         """Answer, print, and return the exit code."""
@@ -57,11 +61,10 @@ class Answer:
         from vrjax.evaluation.responder import Ask, Responder
         from vrjax.generation.recipe import PromptRecipe
         from vrjax.generation.sampling import SamplingOptions
-        from vrjax.loading import load
         from vrjax.video import probe
 
         probe(self.video)  # a bad file is named before the model is loaded
-        model = load(self.model)
+        model = self.devices.load(self.model)
         recipe = PromptRecipe.read(model.directory) or PromptRecipe()
         if self.frames != FrameOptions():
             recipe = replace(recipe, frames=self.frames)

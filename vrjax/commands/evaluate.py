@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vrjax.commands.agent_options import AgentOptions, ModeName
+from vrjax.commands.devices import Devices
 from vrjax.errors import InputError
 from vrjax.video import FrameOptions
 
@@ -45,6 +46,7 @@ class Evaluate:
         vrjax evaluate eg_vqa --data test.json --out runs/eval --model DIR --benchmark.condition question_only
         vrjax evaluate eg_vqa --data test.json --out runs/eval --model DIR --shard 3/8
         vrjax evaluate eg_vqa --data val.json --out runs/watch --watch runs/sft/checkpoints
+        vrjax evaluate eg_vqa --data val.json --out runs/72b --model DIR --devices.tensor 4 --devices.data 2
         vrjax evaluate my_bench.py --data questions.json --out runs/mine --model DIR
         vrjax evaluate neptune --data neptune --out runs/agent --llm native:DIR --agent critic --agent-options.fps 2
     """
@@ -123,6 +125,8 @@ class Evaluate:
     """Show no progress."""
     frames: FrameOptions = field(default_factory=FrameOptions)
     """Frames that the model is shown; by default the checkpoint's own, else the benchmark's."""
+    devices: Devices = field(default_factory=Devices)
+    """Devices that hold the model of --model or --watch; by default the first."""
 
     @classmethod
     def split(cls, words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -187,6 +191,8 @@ class Evaluate:
             raise InputError("--agent-options and --transcripts are for --agent. Name one of its modes.")
         if self.agent is not None and given != ["--llm"]:
             raise InputError("--agent needs --llm, the model that it asks (openai:MODEL or native:DIR).")
+        if self.devices != Devices() and given not in (["--model"], ["--watch"]):
+            raise InputError("--devices is for --model and --watch. Leave it out.")
         if self.metric is not None and self.watch is None:
             raise InputError("--metric is what --watch ranks checkpoints by. Leave it out.")
 
@@ -234,14 +240,9 @@ class Evaluate:
         return None if self.frames == FrameOptions() else self.frames
 
     def _native(self, benchmark: Benchmark) -> Subject:
-        from vrjax.loading import is_run, load, load_run
-
         assert self.model is not None
-        if is_run(self.model):
-            model, step = load_run(self.model)
-            label = f"{_run_name(Path(self.model))} step {step}"
-        else:
-            model, label = load(self.model), self.model
+        model, step = self.devices.load_with_step(self.model)
+        label = self.model if step is None else f"{_run_name(Path(self.model))} step {step}"
         return self._native_subject(benchmark, model, self.name or label)
 
     def _native_subject(self, benchmark: Benchmark, model: LoadedModel, label: str) -> NativeSubject:
@@ -332,6 +333,7 @@ class Evaluate:
             self._options(),
             tools,
             lambda model, label: self._native_subject(benchmark, model, label),
+            mesh=self.devices.mesh(),
             metric=self.metric,
             poll_s=self.poll_s,
             patience_s=self.patience_s,

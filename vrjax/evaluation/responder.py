@@ -18,9 +18,10 @@ import numpy as np
 from vrjax.errors import InputError
 from vrjax.evidence import Response, parse_response
 from vrjax.generation.beam_search import Beam, BeamOptions
-from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import Prompt, Vision, build_prompt
 from vrjax.generation.recipe import PromptRecipe
+from vrjax.generation.requests import EngineOptions, Request, Sample
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.loading import LoadedModel
 from vrjax.video import FramePlan, ReaderPool, load_patches, plan_frames, probe

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
+
 from vrjax.checkpoints import TrainingCheckpoints
 from vrjax.errors import InputError
 from vrjax.evaluation.benchmark import Benchmark, Tools
@@ -39,6 +41,7 @@ def watch(
     tools: Tools,
     make_subject: Callable[[LoadedModel, str], NativeSubject],
     *,
+    mesh: Mesh | None = None,
     metric: str | None = None,
     poll_s: float = 10.0,
     patience_s: float = 0.0,
@@ -48,10 +51,11 @@ def watch(
 ) -> dict[str, Any]:
     """Evaluate every finished checkpoint of a run until its training has ended; returns what watch.json holds.
 
-    checkpoints: RUN/checkpoints, or RUN; neither need be there yet. metric: strict value that ranks checkpoints, the
-    higher the better; default the headline. patience_s: leave after so long without a new checkpoint (0: never), for
-    runs that died. make_subject: called once; later checkpoints go into the same subject, so that nothing is compiled
-    twice. A checkpoint that cannot be read is tried again once it has changed and at the end, and named if it stays so.
+    checkpoints: RUN/checkpoints, or RUN; neither need be there yet. mesh: of devices that hold the model. metric:
+    strict value that ranks checkpoints, the higher the better; default the headline. patience_s: leave after so long
+    without a new checkpoint (0: never), for runs that died. make_subject: called once; later checkpoints go into the
+    same subject, so that nothing is compiled twice. A checkpoint that cannot be read is tried again once it has changed
+    and at the end, and named if it stays so.
 
     Raises InputError for data and options that cannot be used, and for a metric that the benchmark does not have.
     """
@@ -71,7 +75,7 @@ def watch(
                 continue  # nothing was written to it since it could not be read
             tried[step] = files
             try:
-                model, _ = load_run(run_directory, step=step)
+                model, _ = load_run(run_directory, step=step, mesh=mesh)
             except MemoryError:
                 raise
             except Exception as error:  # half-written, or deleted while it was read: Orbax raises many kinds

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from vrjax.generation.chat_forms import ChatForm, Turn
     from vrjax.generation.chat_tokenizer import ChatTokenizer
     from vrjax.generation.continuations import Continuations, Reading
-    from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+    from vrjax.generation.engine import Engine
     from vrjax.generation.prompts import Prompt, Vision, build_conversation, build_prompt
+    from vrjax.generation.requests import EngineOptions, Request, Sample
     from vrjax.generation.sampling import SamplingOptions
 
 # Imported when first used: commands that only read a recipe need not wait for the engine.
@@ -21,11 +22,11 @@ _PLACES = {
     "ChatForm": "chat_forms",
     "ChatTokenizer": "chat_tokenizer",
     "Engine": "engine",
-    "EngineOptions": "engine",
+    "EngineOptions": "requests",
     "Prompt": "prompts",
     "Reading": "continuations",
-    "Request": "engine",
-    "Sample": "engine",
+    "Request": "requests",
+    "Sample": "requests",
     "SamplingOptions": "sampling",
     "Turn": "chat_forms",
     "Vision": "prompts",

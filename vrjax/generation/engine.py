@@ -8,12 +8,11 @@ The host decides all shapes; lengths fall into buckets, so that few programs ser
 from __future__ import annotations
 
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,95 +25,27 @@ from vrjax.generation import decode as decoding
 from vrjax.generation import reading, searching
 from vrjax.generation.beam_search import Beam, BeamOptions
 from vrjax.generation.buckets import Padding, bucket
-from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.continuations import Continuations, Reading
 from vrjax.generation.decode import DecodeState, Drawn, VocabularyMasks, columns_to_keep
 from vrjax.generation.kept_prefixes import BLOCK, KeptPrefixes, block_names
 from vrjax.generation.prefix_cache import Prefix, prefill
 from vrjax.generation.prefix_extension import prefill_from_kept, reusable
 from vrjax.generation.prompts import Prompt, Vision
+from vrjax.generation.requests import EngineOptions, Model, Request, Sample
 from vrjax.generation.sampling import SamplingOptions, row_keys
 from vrjax.generation.vision_features import VisionFeatures
 from vrjax.ledger import Ledger
-from vrjax.models.attention import AttendRows, Reach, Visibility, plain_attention
-from vrjax.models.decoder import Shard, unsharded
+from vrjax.sharding import Placement, placement_of
 
 MOST_UNROLLED_BYTES = 2 << 30
 FEW_TOKENS = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A prompt and how many samples of it. `address` tells prompts apart for randomness (default: of its name).
-
-    keep: later requests are likely to begin with this prompt, so its prefix is worth room (`prefix_cache_bytes`).
-    """
-
-    prompt: Prompt
-    samples: int = 1
-    address: int | None = None
-    keep: bool = False
-
-    @property
-    def random_address(self) -> int:
-        if self.address is not None:
-            return self.address
-        return zlib.crc32(self.prompt.name.encode() + self.prompt.tokens.tobytes())
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One response. tokens: ids with the end token; raw and processed log-probs of each (see `sampling.draw`).
-
-    finished: an end token was drawn before max_tokens.
-    """
-
-    text: str
-    tokens: Int[np.ndarray, "C"]
-    raw_log_probs: Float[np.ndarray, "C"]
-    processed_log_probs: Float[np.ndarray, "C"]
-    finished: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """batch_rows: prompts x samples decoded together; chunk: tokens between two looks at who is done.
-
-    timed: wait after each phase and add its seconds to `Engine.seconds`. feature_cache_bytes: vision features kept for
-    videos that come again. prefix_cache_bytes: keys and values kept for prompts that begin as earlier ones did (0:
-    none); such an engine's requests come few at a time and in all lengths, so its buckets are coarser. unroll: run the
-    decoder's layers unrolled, from a second copy of their weights (None: on CPUs, where a small model gains by it).
-    *_multiple: smallest step of the buckets.
-    """
-
-    batch_rows: int = 64
-    chunk: int = 64
-    timed: bool = False
-    feature_cache_bytes: int = 2 << 30
-    prefix_cache_bytes: int = 0
-    unroll: bool | None = None
-    length_multiple: int = 16
-    frame_multiple: int = 2
-    patch_multiple: int = 16
-
-
-class Model(Protocol):
-    """What the engine reads of a model, such as `vrjax.loading.LoadedModel`."""
-
-    @property
-    def config(self) -> Any: ...
-    @property
-    def graph(self) -> nnx.GraphDef: ...
-    @property
-    def params(self) -> Any: ...
-    @property
-    def chat(self) -> ChatTokenizer: ...
-
-
 @dataclass
 class Engine:
-    """Answers requests with one model. `progress` is called with (samples done, samples in all). shard, attention (of
-    prompts in prefill): see vrjax.sharding.
+    """Answers requests with one model. placement: how its work is cut; by default as its weights lie (`placement_of`).
+
+    progress: called with (samples done, samples in all).
 
     seconds: of each phase where `options.timed`; drawn: tokens drawn so far; turns: of the decode loops, by program;
     kept: prefixes of earlier prompts, or None.
@@ -123,15 +54,14 @@ class Engine:
     model: InitVar[Model]
     options: EngineOptions = field(default_factory=EngineOptions)
     ledger: Ledger = field(default_factory=Ledger)
-    shard: Shard = unsharded
-    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention
+    placement: InitVar[Placement | None] = None
     progress: Callable[[int, int], None] | None = None
     padding: Padding = field(default_factory=Padding)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     drawn: int = 0
     turns: Counter[tuple[str, Any]] = field(default_factory=Counter)
 
-    def __post_init__(self, model: Model) -> None:
+    def __post_init__(self, model: Model, placement: Placement | None) -> None:
         self.config, self.graph, self.params, self.chat = model.config, model.graph, model.params, model.chat
         size = self.config.text.vocabulary
         allowed, ends = np.zeros(size, bool), np.zeros(size, bool)
@@ -146,7 +76,10 @@ class Engine:
             unroll = jax.default_backend() == "cpu" and size < MOST_UNROLLED_BYTES
         self.unroll = unroll
         self.axes = 1 if self.config.text.sections is None else 3
-        graph, shard, attention = self.graph, self.shard, self.attention
+        if placement is None:
+            placement = placement_of(self.params, self.config.text, self.options.attention)
+        graph, (shard, attention) = self.graph, placement
+        self.shard = shard
 
         def run_vision(params: Any, inputs: Any) -> Array:
             return nnx.merge(graph, params).encode(inputs, shard=shard)

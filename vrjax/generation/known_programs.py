@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vrjax.generation.buckets import bucket
-from vrjax.generation.engine import EngineOptions
+from vrjax.generation.requests import EngineOptions
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.generation.vision_features import batches, program_key
 from vrjax.models.qwen2_5_vl.layout import Grid

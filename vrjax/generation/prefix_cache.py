@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vrjax.models.attention import AttendRows, Reach, Visibility, plain_attention, read_attention
+from vrjax.models.attention import AttentionForRows, Reach, Visibility, plain_attention, read_attention
 from vrjax.models.decoder import Shard, unsharded
 from vrjax.models.language_model import LanguageModel
 
@@ -45,7 +44,7 @@ def prefill(
     feature_index: Int[Array, "B P"] | None,
     layers: tuple[Any, ...] | None = None,
     shard: Shard = unsharded,
-    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention,
+    attention: AttentionForRows = plain_attention,
 ) -> Prefix:
     """Run right-padded prompts through the decoder once; a prompt's padding is never attended to.
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from vrjax.errors import InputError
 from vrjax.generation.chat_forms import Turn
-from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.engine import Engine
 from vrjax.generation.pictures import picture_vision
 from vrjax.generation.prompts import TEXT_ONLY, Prompt, Vision, build_conversation
 from vrjax.generation.recipe import PromptRecipe
+from vrjax.generation.requests import EngineOptions, Request, Sample
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.llm.chat import ChatError, ChatReply, ChatRequest, Image, Message, Part, Text, Usage
 from vrjax.llm.request_key import canonical_request, request_key

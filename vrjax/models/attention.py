@@ -131,6 +131,10 @@ class Reach:
         return (slice(0, end),) if near >= end or near <= self.trunk else (slice(0, self.trunk), slice(near, end))
 
 
+# Attention of the rows that these describe, made once for all layers.
+AttentionForRows = Callable[[Visibility, Reach | None], AttendRows]
+
+
 def row_attention(
     q: Float[Array, "B S H E"],
     k: Float[Array, "B S K E"],

@@ -22,8 +22,9 @@ from vrjax.errors import InputError
 from vrjax.generation.chat_forms import Mark, Turn
 from vrjax.generation.chat_tokenizer import ChatTokenizer
 from vrjax.generation.continuations import Continuations
-from vrjax.generation.engine import Engine, Request
+from vrjax.generation.engine import Engine
 from vrjax.generation.prompts import Prompt
+from vrjax.generation.requests import Request
 from vrjax.generation.sampling import SamplingOptions
 from vrjax.llm.score_text import parse_score
 

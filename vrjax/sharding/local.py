@@ -40,6 +40,16 @@ def row_share(mesh: Mesh, process: int | None = None) -> tuple[int, int]:
     return parts.index(tuple(sorted(held[process]))), len(parts)
 
 
+def row_holders(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """The processes that read each part of a batch's rows, part by part; () where each part has one process alone."""
+    readers: dict[int, list[int]] = {}
+    for process in sorted({device.process_index for device in mesh.devices.flat}):
+        readers.setdefault(row_share(mesh, process)[0], []).append(process)
+    if all(len(processes) == 1 for processes in readers.values()):
+        return ()
+    return tuple(tuple(processes) for _, processes in sorted(readers.items()))
+
+
 def local_mesh(mesh: Mesh) -> Mesh:
     """The devices of this process with the mesh's axes; the mesh itself where there is one process.
 

@@ -156,24 +156,40 @@ def check_form(attention: RowAttention, head_size: int, dtype: Any = jnp.bfloat1
         pairs = zip(pulled(attention), pulled(replace(attention, form="plain")), strict=True)
         return jnp.stack([jnp.abs(mine - theirs).max() / jnp.abs(theirs).max() for mine, theirs in pairs]).max()
 
-    found = float(difference())
+    advice = (
+        "Set attention to plain (VRJAX_ATTENTION=plain where there is no such option), and report the device and the "
+        "versions of jax and its drivers."
+    )
+    try:
+        found = float(difference())
+    except Exception as error:  # compilers and drivers raise whatever they like
+        raise RunError(
+            f"the {attention.form} form of attention does not run on these devices ({type(error).__name__}: {error}). "
+            f"{advice}"
+        ) from error
     limit = 0.05 if jnp.dtype(dtype).itemsize < 4 else 1e-4
     if not found <= limit:
         raise RunError(
             f"the {attention.form} form of attention differs from the plain one by {found:.2g} of the largest value on "
-            f"these devices, where {limit:g} is rounding. Set attention to plain, and report the device and the "
-            "versions of jax and its drivers."
+            f"these devices, where {limit:g} is rounding. {advice}"
         )
     return found
 
 
-def make_row_attention(mesh: Mesh, rules: Rules, config: DecoderConfig, form: Form = "auto") -> RowAttention:
-    """Attention of a decoder on a mesh; "auto" takes the form of the mesh's devices.
+def make_row_attention(
+    mesh: Mesh, rules: Rules, config: DecoderConfig, dtype: Any, form: Form = "auto"
+) -> RowAttention:
+    """Attention of a decoder on a mesh; "auto" takes the form of the mesh's devices for numbers of this type.
 
     Raises InputError where heads and mesh do not go together, or the devices do not have the form that is asked for.
     """
     platform = mesh.devices.flat[0].platform
-    own: Literal["plain", "tpu", "gpu"] = "tpu" if platform == "tpu" else "gpu" if platform == "gpu" else "plain"
+    narrow = jnp.dtype(dtype).itemsize < 4  # cuDNN has no float32
+    own: Literal["plain", "tpu", "gpu"] = "plain"
+    if platform == "tpu" or (platform == "gpu" and narrow):
+        own = platform
     if form not in ("auto", "plain", own):
-        raise InputError(f"attention: the form {form!r} is not one of {platform} devices. Use auto or plain.")
+        raise InputError(
+            f"attention: {platform} devices have no form {form!r} for {jnp.dtype(dtype).name}. Use auto or plain."
+        )
     return RowAttention(mesh, rules, config.heads, config.kv_heads, own if form == "auto" else form)

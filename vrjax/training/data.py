@@ -26,6 +26,7 @@ from vrjax.training.buckets import RowSize, padding_share
 from vrjax.training.patch_cache import PatchCache
 from vrjax.training.rows import PackedText, Rows, empty_text, empty_vision, pad_text, row_vision
 from vrjax.training.schedule import EMPTY, Schedule
+from vrjax.training.shared_rows import same_rows
 from vrjax.training.survey import RowText, Survey, blind_vision
 from vrjax.video import FramePlan
 
@@ -143,7 +144,13 @@ class RowReader:
                 return pad_text(self._with_places(row, places), bucket, text.chat.pad_id), inputs, ""
             except VideoError as error:
                 damage = f"{error} ({error.kind})"
-        return empty_text(bucket, text.chat.pad_id), empty_vision(text.config.vision, bucket), damage
+        nothing = self.empty(bucket)
+        return nothing.text, nothing.vision, damage
+
+    def empty(self, bucket: RowSize) -> Rows:
+        """A row that trains nothing."""
+        text = self.corpus.text
+        return Rows(empty_text(bucket, text.chat.pad_id), empty_vision(text.config.vision, bucket))
 
     def _with_places(self, row: int, places: Sequence[np.ndarray]) -> PackedText:
         text = self._text(row)
@@ -199,9 +206,11 @@ class BatchIterator(Iterator[HostBatch]):
         processes: int = 1,
         threads: int = 2,
         state: dict[str, Any] | None = None,
+        holders: Sequence[Sequence[int]] = (),
     ) -> None:
-        """process, processes: the share of each batch to read (`row_share`; processes may have the same). threads: each
-        makes one batch, row by row; threads + 1 batches are read ahead.
+        """process, processes: the share of each batch to read (`row_share`). threads: each makes one batch, row by row;
+        threads + 1 batches are read ahead. holders: where several processes have the same share, the processes of each
+        (`row_holders`); they then compare what they have read (`same_rows`).
 
         Raises InputError where processes do not divide the batch.
         """
@@ -210,8 +219,8 @@ class BatchIterator(Iterator[HostBatch]):
                 f"batch_size {schedule.batch_size} is not divisible by {processes} processes. Change the batch size."
             )
         self._corpus, self._schedule, self._process, self._processes = corpus, schedule, process, processes
-        reader = RowReader(corpus, schedule, batches)
-        self._iterator = read_ahead(reader, schedule.batch_size, process, processes, threads)
+        self._reader, self._holders = RowReader(corpus, schedule, batches), holders
+        self._iterator = read_ahead(self._reader, schedule.batch_size, process, processes, threads)
         if state is not None:
             self._iterator.set_state(state)
 
@@ -229,7 +238,7 @@ class BatchIterator(Iterator[HostBatch]):
         )
         bucket = self._schedule.buckets[batch.bucket]
         sizes = [None if row == EMPTY or not rows[row].questions else rows[row].size for row in batch.rows]
-        return HostBatch(
+        found = HostBatch(
             number,
             self._schedule.epoch_of(number),
             element["rows"],
@@ -239,6 +248,10 @@ class BatchIterator(Iterator[HostBatch]):
             padding_share(sizes, [bucket] * len(sizes)),
             self._iterator.get_state(),
         )
+        if not self._holders:
+            return found
+        read = [not message for message in element["damage"]]
+        return same_rows(found, read, names, self._reader.empty(bucket), self._holders)
 
     def close(self) -> None:
         self._iterator.close()

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vrjax.models.attention import AttendRows, Reach, Visibility, pick_tokens, plain_attention, read_attention
+from vrjax.models.attention import AttentionForRows, Reach, Visibility, pick_tokens, plain_attention, read_attention
 from vrjax.models.decoder import Remat, Shard, unsharded
 from vrjax.models.language_model import LanguageModel, VideoLanguageModel
 from vrjax.models.qwen2_5_vl import VisionInputs
@@ -33,7 +33,7 @@ class ForwardOptions:
     remat: Remat = True
     unroll: bool = False
     shard: Shard = unsharded
-    attention: Callable[[Visibility, Reach | None], AttendRows] = plain_attention
+    attention: AttentionForRows = plain_attention
     pick: Callable[[Array, Array], Array] = pick_tokens
 
 

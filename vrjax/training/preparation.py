@@ -25,6 +25,7 @@ from vrjax.sharding import (
     is_cpu,
     make_mesh,
     make_row_attention,
+    row_holders,
     row_share,
     update_rules,
 )
@@ -74,6 +75,7 @@ class Prepared:
             processes=parts,
             threads=threads,
             state=state,
+            holders=row_holders(self.mesh),
         )
 
 
@@ -145,10 +147,10 @@ def forward_options(
     """
     on_cpu = is_cpu(mesh)
     narrow = not on_cpu if compute == "auto" else compute == "bfloat16"
-    form = attention if narrow or mesh.devices.flat[0].platform != "gpu" else "plain"  # cuDNN has no float32
-    rows = make_row_attention(mesh, update_rules(), model.config.text, form)
+    dtype = jnp.bfloat16 if narrow else jnp.float32
+    rows = make_row_attention(mesh, update_rules(), model.config.text, dtype, attention)
     return ForwardOptions(
-        dtype=jnp.bfloat16 if narrow else jnp.float32,
+        dtype=dtype,
         remat=remat,
         unroll=on_cpu and mesh.shape["seq"] == 1 and model.config.text.layers <= MOST_UNROLLED_LAYERS,
         shard=Sharder(mesh, update_rules()),

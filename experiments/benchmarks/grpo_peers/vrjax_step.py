@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vrjax.generation.engine import Request
 from vrjax.generation.prompts import Prompt
+from vrjax.generation.requests import Request
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel, abstract_model
 from vrjax.records import Question, VideoRecord

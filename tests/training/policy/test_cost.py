@@ -17,8 +17,8 @@ from jax.experimental import pallas
 
 from vrjax.errors import InputError
 from vrjax.flops import FlopRules, count_flops
-from vrjax.generation.engine import Sample
 from vrjax.generation.prompts import Prompt
+from vrjax.generation.requests import Sample
 from vrjax.loading import abstract_model
 from vrjax.models.decoder import DecoderConfig, Remat
 from vrjax.models.qwen2_5_vl import Qwen2_5VLConfig, VisionConfig

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vrjax.errors import InputError
-from vrjax.generation.engine import Sample
+from vrjax.generation.requests import Sample
 from vrjax.rewards import Reward
 from vrjax.training.policy.groups import Group
 from vrjax.training.policy.journal import Journal

@@ -12,8 +12,8 @@ import pytest
 from flax import nnx
 
 from tests.training.policy_run import policy_config
-from vrjax.generation.engine import Sample
 from vrjax.generation.prompts import ChatTokenizer, Vision, build_prompt
+from vrjax.generation.requests import Sample
 from vrjax.models.attention import Reach, Visibility, row_attention
 from vrjax.models.qwen2_5_vl import Qwen2_5VL
 from vrjax.records import Question, VideoRecord

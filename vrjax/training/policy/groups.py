@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vrjax.generation.engine import Sample
+from vrjax.generation.requests import Sample
 from vrjax.rewards import Reward, RewardPrompt, RewardRecord
 from vrjax.training.policy.prompts import PromptItem
 

@@ -17,14 +17,24 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from vrjax.generation.decode import VocabularyMasks
-from vrjax.generation.engine import Engine, EngineOptions, Request, Sample
+from vrjax.generation.engine import Engine
 from vrjax.generation.known_programs import Program, engine_programs
 from vrjax.generation.prompts import Vision
+from vrjax.generation.requests import EngineOptions, Request, Sample
 from vrjax.ledger import Ledger
 from vrjax.loading import LoadedModel
 from vrjax.models.parameters import parameter_table
 from vrjax.models.qwen2_5_vl.layout import Grid
-from vrjax.sharding import Sharder, is_cpu, local_mesh, make_row_attention, parameter_shardings, rollout_rules, to_local
+from vrjax.sharding import (
+    Placement,
+    Sharder,
+    is_cpu,
+    local_mesh,
+    make_row_attention,
+    parameter_shardings,
+    rollout_rules,
+    to_local,
+)
 from vrjax.training.policy.config import RolloutConfig
 from vrjax.training.policy.groups import Group
 from vrjax.training.policy.programs import Policy
@@ -94,9 +104,10 @@ class Sampler:
             rules = rollout_rules()
             plain = getattr(self._policy.options.attention, "form", "plain") == "plain"  # as the update's
             form = "plain" if plain else "auto"
-            attention = make_row_attention(self._local, rules, self._model.config.text, form)
-            model = replace(self._model, params=params)
-            self._engine = Engine(model, self._options, self._ledger, Sharder(self._local, rules), attention)
+            config, dtype = self._model.config.text, self._policy.options.dtype
+            attention = make_row_attention(self._local, rules, config, dtype, form)
+            model, placement = replace(self._model, params=params), Placement(Sharder(self._local, rules), attention)
+            self._engine = Engine(model, self._options, self._ledger, placement)
         else:
             self._engine.set_params(params, vision_changed=not self._policy.freeze_vision)
 
