@@ -1,6 +1,8 @@
-"""The manifest that launch/gke.sh applies, against JobSet's published definition (kubernetes-sigs/jobset, Apache-2.0).
+"""The manifest that launch/gke.sh applies, against JobSet's published definition.
 
-The definition is not part of this repository. It is `charts/jobset/crds/jobset.x-k8s.io_jobsets.yaml` there:
+The package kubeflow-trainer-api has the fields and types of JobSet and of Kubernetes as classes, generated from their
+OpenAPI documents. The full definition (kubernetes-sigs/jobset, Apache-2.0), which also has the values and bounds that a
+server allows, is not on PyPI: it is `charts/jobset/crds/jobset.x-k8s.io_jobsets.yaml` there.
 
     JOBSET_CRD=jobset.x-k8s.io_jobsets.yaml pytest tests/launch/test_jobset.py
 """
@@ -9,8 +11,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 import yaml
+from kubeflow_trainer_api.models import JobsetV1alpha2JobSet
 
 from tests.launch.jobset_schema import faults, schema_of
 from tests.launch.test_scripts import GKE, TRAIN, script
@@ -26,6 +30,57 @@ def manifest(**changes: str) -> dict[str, Any]:
 
 def container(jobset: dict[str, Any]) -> dict[str, Any]:
     return jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def dropped(value: Any, kept: Any, where: str = "") -> list[str]:
+    """Places of a value that are not, or are something else, in what was kept of it."""
+    if isinstance(value, dict) and isinstance(kept, dict):
+        return [place for key in value for place in dropped(value[key], kept.get(key), f"{where}.{key}")]
+    if isinstance(value, list) and isinstance(kept, list) and len(value) == len(kept):
+        return [
+            place for at, pair in enumerate(zip(value, kept, strict=True)) for place in dropped(*pair, f"{where}[{at}]")
+        ]
+    return [] if value == kept else [where]
+
+
+def unpublished(jobset: dict[str, Any]) -> list[str]:
+    """Fields that the published classes do not know: they drop them."""
+    return dropped(jobset, JobsetV1alpha2JobSet.from_dict(jobset).to_dict())
+
+
+def test_every_field_is_one_of_the_published_classes() -> None:
+    assert unpublished(manifest()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda jobset: jobset["spec"].update(replicas=1), ".spec.replicas"),
+        (lambda jobset: jobset["spec"]["failurePolicy"].update(restarts=1), ".spec.failurePolicy.restarts"),
+        (lambda jobset: container(jobset).update(commands=["vrjax"]), ".containers[0].commands"),
+        (lambda jobset: container(jobset)["resources"].update(limit={"cpu": 1}), ".resources.limit"),
+    ],
+)
+def test_a_field_that_is_not_published_is_found(change: Any, place: str) -> None:
+    jobset = manifest()
+    change(jobset)
+    assert [found for found in unpublished(jobset) if found.endswith(place)] == unpublished(jobset) != []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda jobset: jobset["spec"]["failurePolicy"].update(maxRestarts="ten"), "maxRestarts"),
+        (lambda jobset: container(jobset)["env"].append({"name": "A", "value": 1}), "value"),
+        (lambda jobset: container(jobset).update(command="vrjax train"), "command"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(change: Any, place: str) -> None:
+    jobset = manifest()
+    change(jobset)
+    with pytest.raises(pydantic.ValidationError) as refused:
+        unpublished(jobset)
+    assert place in [error["loc"][0] for error in refused.value.errors()]
 
 
 @pytest.fixture(scope="module")
