@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from vrjax.errors import InputError, RunError
 from vrjax.evaluation.official_files import write_whole
-from vrjax.records import VideoRecord, first_problem, load_json
+from vrjax.records import VideoRecord, first_problem, load_json, load_records
 
 Row = dict[str, Any]
 F = TypeVar("F", bound=BaseModel)
@@ -49,6 +49,13 @@ def read_forms(path: Path, form: type[F], made_by: str = "") -> list[F]:
         except ValidationError as error:
             raise InputError(f"{path}: line {number}: {first_problem(error)}. Correct the field.") from error
     return found
+
+
+def records_of_stage(path: Path, made_by: str = "") -> list[VideoRecord]:
+    """The records in a stage's file. made_by: the stage that writes it, for the message where it is missing."""
+    if made_by and not path.is_file():
+        raise InputError(f"{path}: is not there. Run the stage `{made_by}` first.")
+    return load_records(path)
 
 
 def record_rows(records: Iterable[VideoRecord]) -> list[Row]:
