@@ -105,14 +105,21 @@ def test_several_greedy_samples_are_refused(capsys, world, clip):
     assert (code, "--temperature" in err) == (2, True)
 
 
-def test_fields_of_an_experiment_can_be_changed_and_wrong_ones_are_refused(capsys, world, tmp_path):
-    experiment = tmp_path / "small.py"
-    experiment.write_text(
+@pytest.fixture
+def experiment(world, tmp_path):
+    """The demo's fine-tuning with few clips."""
+    file = tmp_path / "small.py"
+    file.write_text(
         "from pathlib import Path\n"
         "from experiments.shapes_sft import make_config, make_tokenizer\n"
         f"data = Path({str(world)!r})\n"
         f"config = make_config(data, *make_tokenizer(data), Path({str(tmp_path / 'run')!r}), steps=9)\n"
     )
+    return file
+
+
+@pytest.mark.slow
+def test_fields_of_an_experiment_can_be_changed(capsys, experiment, tmp_path):
     code, out, _ = run(
         capsys, "train", "--no-compilation-cache", str(experiment), "--steps", "2", "--optimizer.warmup", "1",
         "--batch.videos", "2", "--no-progress", "--no-tensorboard",
@@ -122,6 +129,9 @@ def test_fields_of_an_experiment_can_be_changed_and_wrong_ones_are_refused(capsy
     resolved = json.loads((tmp_path / "run/config.json").read_text())
     assert resolved["steps"] == 2
     assert resolved["optimizer"]["warmup"] == 1
+
+
+def test_fields_of_an_experiment_that_are_none_are_refused(capsys, experiment, tmp_path):
     code, _, err = run(capsys, "train", str(experiment), "--optimizer.warmupp", "1")
     assert (code, "warmupp" in err) == (2, True)
     code, _, err = run(capsys, "train", str(tmp_path / "nowhere.py"))

@@ -269,6 +269,7 @@ def subject(native, **changes) -> NativeSubject:
     return NativeSubject(native, "tiny", EgVqa(), wording="checkpoint", sampling=sampling, videos_at_once=2, **changes)
 
 
+@pytest.mark.slow
 def test_a_native_model_cut_off_and_sharded_answers_as_in_one_go(world, tmp_path, native):
     whole = run(EgVqa(), subject(native), options(world, tmp_path / "whole"), TOOLS)
     # As a kill would leave it: some answers, the last one half-written.

@@ -108,13 +108,21 @@ def check(found, want) -> None:
     np.testing.assert_allclose([beam.score for beam in found], [score for score, _ in want], atol=1e-5)
 
 
-@pytest.mark.parametrize("ends", [(4,), (1, 4)], ids=["one end", "two ends"])
-def test_five_tokens_against_lists(ends):
+@pytest.mark.parametrize(
+    ("ends", "widths", "lengths"),
+    [
+        ((1, 4), (1, 3, 5), (1, 4, 6)),
+        pytest.param((1, 4), range(1, 6), range(1, 7), marks=pytest.mark.slow),
+        pytest.param((4,), range(1, 6), range(1, 7), marks=pytest.mark.slow),
+    ],
+    ids=["some", "two ends", "one end"],
+)
+def test_five_tokens_against_lists(ends, widths, lengths):
     engine = toy_engine(5, ends, seed=len(ends))
     prompts = [toy_prompt(0, 2, 3), toy_prompt(3, 3, 1, 0, 2)]
     tables = [log_prob_table(engine, prompt, 6) for prompt in prompts]
     stopped_early = 0
-    for k, length, penalty, rule in itertools.product(range(1, 6), range(1, 7), (0.0, 0.5, 1.0, 2.0), RULES):
+    for k, length, penalty, rule in itertools.product(widths, lengths, (0.0, 0.5, 1.0, 2.0), RULES):
         options = BeamOptions(beams=k, max_tokens=length, length_penalty=penalty, early_stopping=rule)
         for found, table in zip(engine.beam_search(prompts, options), tables, strict=True):
             want = naive_beams(table, ends, k, length, penalty, rule)
@@ -155,7 +163,7 @@ def test_one_beam_is_greedy(make_engine, chat, config, make_video):
         np.testing.assert_allclose(found[0].log_probs, want[0].raw_log_probs, atol=1e-5)
 
 
-@pytest.mark.parametrize("unroll", [True, False])
+@pytest.mark.parametrize("unroll", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_batches_change_nothing(make_engine, chat, config, make_video, unroll):
     engine = make_engine(unroll=unroll, batch_rows=6)
     prompts = [

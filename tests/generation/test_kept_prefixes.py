@@ -131,6 +131,7 @@ def test_llamas_too(llama_chat, unroll):  # noqa: F811
     assert engine.kept.reused == 32 + 48
 
 
+@pytest.mark.slow
 def test_eight_steps_prefill_little_more_than_the_last_prompt(make, model):
     """A prompt of 1,000 tokens and eight steps: at most 1.3 times the final history, where all is about 5 times."""
     engine = make()

@@ -83,6 +83,7 @@ def test_both_forms_on_trees(form):
     check()
 
 
+@pytest.mark.slow
 def test_rows_as_the_update_has_them():
     """Blocks as on a TPU, of which no more are read than the rows' reach allows: fewer than the row has. Against the
     plain form.

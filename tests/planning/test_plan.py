@@ -70,10 +70,12 @@ def test_a_supervised_run_compiles_what_was_planned(world: Path, tmp_path: Path)
 
 
 def test_memory_of_one_device_is_that_of_its_arrays(world: Path, tmp_path: Path) -> None:
-    config = policy_config(world, tmp_path / "run")
+    config = policy_config(world, tmp_path / "run", evaluate=lambda model, step, folder: {})
     plan = make_plan(config, "cpu:1", assumed=AssumedVideo(seconds=10.0, question=32))
     assert plan.fits
     weights = plan.parameters * 4 / 2**30
+    assert plan.memory["weights for evaluate"] == pytest.approx(weights, abs=2e-6)
+    assert any("what it compiles is not planned" in note for note in plan.notes)
     held = plan.memory["trained parameters"] + plan.memory["frozen parameters"]
     assert held == pytest.approx(weights, abs=2e-6)
     update = next(program for program in plan.programs if program.name == "update")

@@ -107,6 +107,7 @@ def ace(world: Path, out: Path, widths=(2, 3), models: bool = True, **changes):
     )
 
 
+@pytest.mark.slow
 def test_a_benchmark_goes_on_where_it_was_cut_off(world, tmp_path):
     items, summary = ace(world, tmp_path / "whole")
     kept = {name: (tmp_path / "whole" / name).read_bytes() for name in (CANDIDATES, SCORES)}

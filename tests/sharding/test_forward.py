@@ -67,6 +67,7 @@ def test_activations_are_cut_as_far_as_they_divide(report):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "shares"),
     [

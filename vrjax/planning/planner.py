@@ -24,7 +24,7 @@ from vrjax.planning.recorder import PlanLedger, TooLargeError
 from vrjax.planning.supervised_plan import plan_supervised
 from vrjax.planning.topology import Topology, host_mesh, open_topology
 from vrjax.planning.workload import AssumedVideo, Workload, find_workload
-from vrjax.sharding import local_mesh, make_mesh, processes_of
+from vrjax.sharding import is_cpu, local_mesh, make_mesh, processes_of
 from vrjax.training.config import FreshModel, SftConfig
 from vrjax.training.policy.config import GrpoConfig
 from vrjax.training.state import TrainState
@@ -170,7 +170,14 @@ def make_plan(
             state = plan_supervised(config, model, mesh, work, ledger)
     except TooLargeError:
         notes.append("The training state alone does not fit, so nothing that works on it was planned.")
-    programs = tuple(ledger.programs)
+    programs, memory = tuple(ledger.programs), _memory(state, tuple(ledger.programs))
+    if config.evaluate is not None and state is not None:
+        narrow = config.compute == "bfloat16" or (config.compute == "auto" and not is_cpu(mesh))
+        memory["weights for evaluate"] = round(device_bytes(state.all_params()) / (2 if narrow else 1) / GIB, 6)
+        notes.append(
+            "evaluate is the experiment's own function, and what it compiles is not planned. It is given the model's "
+            f"weights beside the training state, {memory['weights for evaluate']:.1f} GiB a device."
+        )
     source = config.model
     plan = Plan(
         topology=machine,
@@ -179,7 +186,7 @@ def make_plan(
         parameters=parameter_count(model.params),
         work=work,
         programs=programs,
-        memory=_memory(state, programs),
+        memory=memory,
         advice=(),
         notes=tuple(notes),
         seconds=time.perf_counter() - start,

@@ -137,6 +137,7 @@ def assert_equal_to_coco(predictions, references, folder):
             assert scores.items[item][name] == pytest.approx(items[item][name], abs=bound), (item, name)
 
 
+@pytest.mark.slow
 @needs_java
 @pytest.mark.skipif("VRJAX_REALDATA" not in os.environ, reason="VRJAX_REALDATA is not set")
 def test_500_real_answers_shuffled_equal_pycocoevalcap(tmp_path):

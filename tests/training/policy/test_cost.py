@@ -200,6 +200,7 @@ def test_memory_grows_with_the_prompt_not_with_its_square() -> None:
     assert temporary(8192, 8) <= 2.2 * temporary(4096, 8)
 
 
+@pytest.mark.slow
 def test_memory_hardly_grows_with_the_group() -> None:
     assert temporary(4096, 8) <= 1.3 * temporary(4096, 2)
 

@@ -97,7 +97,8 @@ def test_it_learns_and_the_directory_explains_itself(whole: Path) -> None:
     assert len(list((whole / "rollouts").glob("step_*.npz"))) == 6
 
 
-@pytest.mark.parametrize("call", [pytest.param(5, marks=pytest.mark.slow), 37])
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [5, 37])
 def test_sigterm_and_again_ends_at_the_same_bits(world, tmp_path, whole, call) -> None:
     """In the middle of a rollout, and while later groups are judged."""
     config = policy_config(world, tmp_path / "cut")
@@ -168,6 +169,7 @@ def test_inner_epochs_clip_and_resume_between_updates(world, tmp_path) -> None:
     assert_same_bits(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_off_by_one_in_the_sampler_s_positions_stops_the_run(world, tmp_path, monkeypatch) -> None:
     honest = prefix_cache.prefill
 

@@ -153,7 +153,7 @@ def test_shared_prefix_equals_one_row_a_response(model, groups, features, change
         np.testing.assert_allclose(mine, plain, atol=1e-5 * biggest)
 
 
-@pytest.mark.parametrize("split", [1, GROUP])
+@pytest.mark.parametrize("split", [pytest.param(1, marks=pytest.mark.slow), GROUP])
 def test_the_last_layer_may_run_for_the_read_tokens_alone(model, groups, features, split, monkeypatch) -> None:
     """What a program with its loop written out does where a row is much longer than what is read of it."""
     whole = updated(model, groups, features, split)
