@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import resource
 import statistics
@@ -191,16 +192,16 @@ def text_rows(options: argparse.Namespace, machine: Machine) -> list[Row]:
     ]  # fmt: skip
 
 
-def table(runs: int, machine: Machine) -> list[Row]:
-    """Our step and the unshared form of our own code; the peer of a row is that form."""
+def table(cells: Sequence[tuple[int, int]], runs: int, machine: Machine) -> list[Row]:
+    """Our step and the unshared form of our own code for each (prompt, group); the peer of a row is that form."""
     engine, _ = generation.build()
     config = replace(engine.config, text=replace(engine.config.text, max_positions=8192))
     model = with_config(config, engine.params, engine.chat)
     del engine
     rows = []
-    for length in TABLE_PROMPTS:
+    for length in dict.fromkeys(length for length, _ in cells):
         prompt = video_prompt(model, length)
-        for group in TABLE_GROUPS:
+        for group in (group for of, group in cells if of == length):
             long = group * (length + TOKENS) > KEPT_TOKENS
             shared = StepOptions(group, TOKENS, remat=long)
             parts = group // ROWS_AT_ONCE if long else 1
@@ -218,6 +219,12 @@ def table(runs: int, machine: Machine) -> list[Row]:
     return rows
 
 
+def cell(text: str) -> tuple[int, int]:
+    """Tokens of the prompt and size of the group, of "4096,16"."""
+    length, group = text.split(",")
+    return int(length), int(group)
+
+
 def with_config(config: Any, params: Any, chat: Any) -> LoadedModel:
     from vrjax.loading import abstract_model
 
@@ -226,8 +233,9 @@ def with_config(config: Any, params: Any, chat: Any) -> LoadedModel:
 
 def measure(options: argparse.Namespace) -> list[Row]:
     machine = Machine(*machine_bounds())
-    if options.table:
-        return table(options.runs, machine)
+    if options.table is not None:
+        every = list(itertools.product(TABLE_PROMPTS, TABLE_GROUPS))
+        return table(options.table or every, options.runs, machine)
     chosen = options.rows.split(",")
     rows = video_rows(options.runs, machine) if "video" in chosen else []
     return rows + (text_rows(options, machine) if "text" in chosen else [])
@@ -258,7 +266,10 @@ def main() -> int:
         parser.add_argument("--rows", default="video,text", help="which rows: video, text, or both (default)")
         parser.add_argument("--trl-python", help="an interpreter that has TRL")
         parser.add_argument("--tunix-python", help="an interpreter that has google-tunix")
-        parser.add_argument("--table", action="store_true", help="our own step for other prompts and groups instead")
+        parser.add_argument(
+            "--table", nargs="*", type=cell, metavar="P,G",
+            help="our own step for these prompts and groups instead (default: 1,090 and 4,096; 4, 8 and 16)",
+        )  # fmt: skip
 
     return run_benchmark(__doc__, measure, runs=3, extra=extra)
 
