@@ -100,6 +100,21 @@ def test_a_prompt_beyond_the_context(capsys, world, clip):
     assert "fewer frames or a lower max_pixels" in err
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            ["--devices.tensor", "2"],
+            "--devices.tensor 2 ask for 2 devices, but there are 1 here (cpu)",
+        ),
+        (["--devices.data", "0"], "give whole numbers above 0"),
+    ],
+)
+def test_devices_that_are_not_there(capsys, world, clip, given, says):
+    code, _, err = run(capsys, "answer", clip, "What?", "--model", str(world / "model"), *given)
+    assert (code, says in err) == (2, True), err
+
+
 def test_several_greedy_samples_are_refused(capsys, world, clip):
     code, _, err = run(capsys, "answer", clip, "What?", "--model", str(world / "model"), "--samples", "2")
     assert (code, "--temperature" in err) == (2, True)

@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from vrjax.errors import InputError, RunError
 from vrjax.models import tree_attention_tpu
-from vrjax.sharding import RowAttention, check_form, make_mesh, make_row_attention, update_rules
+from vrjax.models.attention import plain_attention
+from vrjax.models.decoder import unsharded
+from vrjax.sharding import RowAttention, check_form, make_mesh, make_row_attention, placement_of, update_rules
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,3 +130,22 @@ def test_a_fused_form_is_held_against_the_plain_one(monkeypatch):
     monkeypatch.setattr(tree_attention_tpu, "_scores", lambda *arguments: 1.1 * scores(*arguments))
     with pytest.raises(RunError, match=r"the tpu form of attention differs from the plain one by .* Set attention to"):
         check_form(fused, 16, jnp.float32)
+
+
+def test_a_fused_form_that_does_not_run_is_said():
+    """A kernel for TPUs that is not interpreted does not compile for a CPU, as another driver may not take it."""
+    fused = RowAttention(make_mesh(), update_rules(), 4, 2, "tpu")
+    with pytest.raises(RunError, match=r"the tpu form of attention does not run on these devices \(.*VRJAX_ATTENTION"):
+        check_form(fused, 16)
+
+
+def test_placement_goes_by_the_devices_of_the_weights(monkeypatch):
+    config = SimpleNamespace(heads=2, kv_heads=1, head_size=8)
+    placed = placement_of({"w": jnp.ones(2)}, config)  # type: ignore[arg-type]
+    assert placed.shard is unsharded
+    assert isinstance(placed.attention, RowAttention)
+    assert placed.attention.mesh.devices.tolist() == [[[[jax.devices()[0]]]]]
+    assert placement_of({"w": np.ones(2)}, config) == (unsharded, plain_attention)  # type: ignore[arg-type]
+    monkeypatch.setenv("VRJAX_ATTENTION", "fast")
+    with pytest.raises(InputError, match="VRJAX_ATTENTION=fast: give auto or plain"):
+        placement_of({"w": jnp.ones(2)}, config)  # type: ignore[arg-type]
