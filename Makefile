@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 LIBTPU := $(VENV)/libtpu
 # Test processes at once; a file's tests stay together, since they share what they set up.
 WORKERS ?= 2
+TOGETHER := -n $(WORKERS) --dist loadfile
 
 .PHONY: setup demo test test-slow test-demo lint bench clean
 
@@ -25,7 +26,8 @@ demo: setup
 	$(BIN)/python -m experiments.demo
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not demo and not gpu"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not slow and not demo and not gpu and not alone"
+	$(BIN)/python -m pytest -m "alone and not slow and not demo and not gpu"
 
 # TPUs' compiler, for tests that plan for them. It lies apart: where it is installed, every JAX program looks for a TPU.
 $(LIBTPU): $(STAMP)
@@ -33,7 +35,8 @@ $(LIBTPU): $(STAMP)
 	touch $(LIBTPU)
 
 test-slow: setup $(LIBTPU)
-	VRJAX_LIBTPU=$(LIBTPU)/libtpu/libtpu.so $(BIN)/python -m pytest -m "slow and not gpu"
+	VRJAX_LIBTPU=$(LIBTPU)/libtpu/libtpu.so $(BIN)/python -m pytest $(TOGETHER) -m "slow and not gpu and not alone"
+	$(BIN)/python -m pytest -m "slow and alone and not gpu"
 
 test-demo: setup
 	$(BIN)/python -m pytest -m demo -s

@@ -58,6 +58,7 @@ def held_back(sandbox, result, path, began, memory):
     assert time.monotonic() - began < 1.5 * LIMIT_S + 1.0  # the next step is in it
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", REACHING)
 def test_nothing_is_reached(sandbox, host_file, name):
     memory, began = memory_mb(), time.monotonic()
@@ -68,6 +69,7 @@ def test_nothing_is_reached(sandbox, host_file, name):
     held_back(sandbox, result, host_file, began, memory)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", WEARING)
 def test_nothing_is_worn_down(sandbox, host_file, name):
     memory, began = memory_mb(), time.monotonic()
@@ -219,6 +221,7 @@ def test_a_thousand_sessions_leave_nothing_behind():
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
+@pytest.mark.alone
 def test_a_step_costs_little():
     with Sandbox(tools={"add": add}) as sandbox:
         sandbox.run("x = 1")

@@ -209,6 +209,7 @@ def test_lone_surrogates_and_separators_are_shown(browser, tmp_path):
     page.close()
 
 
+@pytest.mark.alone
 def test_ten_thousand_items_open_and_filter_at_once(browser, tmp_path):
     """Opened in under 3 s and filtered in under .3 s, each action timed in the browser until it has drawn.
 

@@ -168,6 +168,7 @@ def test_marked_seconds(text, rest, span):
     assert read_marked_seconds(text, 60) == (rest, span)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "piece",
     ["\n", "(", "*", " ", "answer ", "answer is ", "A or ", "<answer>", "option\n", "[1 ", "Time: ", "A. ", "12-"],

@@ -288,6 +288,7 @@ def test_a_native_model_cut_off_and_sharded_answers_as_in_one_go(world, tmp_path
         assert (other / "scores.json").read_text() == (tmp_path / "whole/scores.json").read_text()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_processes_of_jax_share_an_evaluation(world, tmp_path, native):
     with socket.socket() as free:

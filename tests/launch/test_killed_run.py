@@ -13,6 +13,7 @@ CHANGES = "steps=60, mesh=MeshConfig(fsdp=2), checkpoints=CheckpointConfig(save_
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [1, 0])
 def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path, number: int) -> None:
     world = make_world(tmp_path / "world", train=8, val=1)

@@ -51,6 +51,7 @@ def difference_of_losses(run: Path, one: Path) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(("processes", "mesh"), [(2, "fsdp=2, tensor=2"), (4, "data=2, fsdp=2, tensor=2")])
 def test_recorded_responses_give_the_losses_of_one_process(world: Path, one: Path, processes: int, mesh: str) -> None:
     run = one.parent / f"of_{processes}"
@@ -62,6 +63,7 @@ def test_recorded_responses_give_the_losses_of_one_process(world: Path, one: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_process_count_may_change_from_start_to_start(world: Path, one: Path) -> None:
     """Four processes, all killed; two, asked to end; four. Every question is asked once an epoch, as one process does.
 
@@ -101,6 +103,7 @@ def test_process_count_may_change_from_start_to_start(world: Path, one: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_killed_process_of_four_ends_the_others_and_all_go_on(world: Path, one: Path) -> None:
     changes = f"{CHANGES} mesh=MeshConfig(fsdp=4)"
     whole, run = one.parent / "whole", one.parent / "killed"

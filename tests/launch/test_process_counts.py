@@ -50,6 +50,7 @@ def one(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(("processes", "mesh"), [(2, "fsdp=2"), (4, "fsdp=2, tensor=2")])
 def test_losses_are_those_of_one_process(world: Path, one: Path, processes: int, mesh: str) -> None:
     name = f"of_{processes}"
@@ -61,6 +62,7 @@ def test_losses_are_those_of_one_process(world: Path, one: Path, processes: int,
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_video_that_one_of_its_readers_cannot_read_trains_nothing(world: Path, one: Path) -> None:
     """Two processes hold the same rows; the second runs out of time with one video."""
     record, together = run_with_unlike_video(world, one.parent / "late", 2, "tensor=2", 1, fails=True)
@@ -73,6 +75,7 @@ def test_a_video_that_one_of_its_readers_cannot_read_trains_nothing(world: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_processes_that_read_a_video_differently_stop(world: Path, one: Path) -> None:
     record, together = run_with_unlike_video(world, one.parent / "unlike", 2, "tensor=2", 1, fails=False)
     output = together.communicate(timeout=300)[0]
@@ -81,6 +84,7 @@ def test_processes_that_read_a_video_differently_stop(world: Path, one: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_process_count_may_change_from_start_to_start(world: Path, one: Path) -> None:
     """4, 2 and 4 processes: every video once an epoch, and the losses of one process that never stopped."""
     folder, name = one.parent, "elastic"

@@ -20,6 +20,7 @@ from tests.training.shapes_run import make_world
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())} (apt install slurm-wlm munge)"),
 ]
 ROOT = Path(__file__).parents[2]
@@ -164,7 +165,7 @@ def test_wrong_usage_is_not_started_again(cluster: SlurmCluster, tmp_path: Path,
 def test_the_last_checkpoint_is_still_evaluated(cluster: SlurmCluster, tmp_path: Path) -> None:
     """The evaluation goes on for two seconds after the training, and the job waits for it."""
     (tmp_path / "watch.sh").write_text(
-        f"until grep -q finished {tmp_path}/logs/train_*_0.log; do sleep 0.2; done\n"
+        f"until grep -qs finished {tmp_path}/logs/train_*_0.log; do sleep 0.2; done\n"
         "sleep 2\necho evaluated task $SLURM_PROCID of $SLURM_NTASKS\n"
     )
     run = stand_in(cluster, tmp_path, EVALUATE=f"bash {tmp_path}/watch.sh")

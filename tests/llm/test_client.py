@@ -112,6 +112,7 @@ def test_attempts_run_out_and_the_error_says_how_many():
     assert client.counts.failed == {"server": 1}
 
 
+@pytest.mark.alone
 def test_a_call_past_its_time_is_a_timeout_and_is_tried_again():
     backend = Echo(delay=5)
     client = ChatClient(backend, attempts=2, timeout_s=0.05, sleep=Waits())

@@ -97,6 +97,7 @@ def test_an_unreadable_video_is_the_requests_fault():
     assert caught.value.kind == "bad_request"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("fault", "kind", "retryable"),
     [

@@ -49,6 +49,7 @@ def test_no_score_is_an_error_and_never_a_guess(text):
         parse_score(text, 0, 5)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("unit", [" ", "1", "1 ", "score ", "(", "1.", ",", "-", "1-", "out of ", "{'", "*", "\n"])
 def test_long_hostile_text_takes_no_long_time(unit):
     begin = time.monotonic()

@@ -113,6 +113,7 @@ def test_permuting_samples_permutes_rewards(order, random):
     assert values(moved) == [[plain[i, j] for j in within[i]] for i in order]
 
 
+@pytest.mark.alone
 def test_async_rewards_run_together_while_the_caller_goes_on():
     async def judge(prompt, response, record):
         await asyncio.sleep(0.3)
@@ -252,6 +253,7 @@ def test_options_that_make_no_sense(options):
         RewardRunner(echo, **options)
 
 
+@pytest.mark.alone
 def test_closing_gives_up_what_runs(recwarn):
     async def never(prompt, response, record):
         await asyncio.sleep(100)

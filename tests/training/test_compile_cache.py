@@ -24,6 +24,7 @@ config = tiny_config(world, Path("nowhere"), model=model, steps=1, batch=BatchCo
 """
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_warm_cache_compiles_in_a_third_of_the_time(world: Path, tmp_path: Path) -> None:
     (tmp_path / "experiment.py").write_text(EXPERIMENT.format(world=str(world)))

@@ -46,6 +46,7 @@ def saved_step(run: Path) -> int:
     return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_sigkill_at_random_moments(world: Path, tmp_path: Path) -> None:
     compiled = tmp_path / "compiled"

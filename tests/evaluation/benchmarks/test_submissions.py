@@ -215,6 +215,7 @@ def test_prompts_are_named_and_take_the_question_in():
         assert "{question}" in prompt.template
 
 
+@pytest.mark.alone
 def test_scoring_takes_seconds(tmp_path):
     """5,553 questions about 990 videos, as many as NExT-GQA's test split has."""
     header = (FIXTURES / "nextgqa_val.csv").read_text().splitlines()[0]

@@ -69,6 +69,7 @@ def test_eight_devices_sample_what_one_samples(world: Path, tmp_path: Path, sing
         assert mine["entropy"] == pytest.approx(one["entropy"], abs=1e-4)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_two_processes_equal_one(world: Path, tmp_path: Path, single: Path) -> None:
     with socket.socket() as free:
@@ -89,6 +90,7 @@ def test_two_processes_equal_one(world: Path, tmp_path: Path, single: Path) -> N
         assert mine["audit/most"] < 2e-5
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_twenty_kills_end_at_the_same_bits(world: Path, tmp_path: Path) -> None:
     """Half by SIGKILL, half by SIGTERM, at random moments; each loses at most the step in flight."""
